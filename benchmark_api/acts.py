@@ -92,6 +92,8 @@ ROUTE_ACTS: Mapping[tuple[str, str], str | None] = {
     ("PUT", "/v1/users/{user_id}/webhook"): "webhook.set",
     ("POST", "/v1/tokens"): "token.added",
     ("DELETE", "/v1/tokens/{token_id}"): "token.revoked",
+    ("POST", "/v1/checks"): "check.started",
+    ("POST", "/v1/checks/{check_id}/cancel"): "check.cancelled",
     ("POST", "/v1/shares"): "share.added",
     ("DELETE", "/v1/shares/{share_id}"): "share.removed",
     ("POST", "/api/users/login"): "session.opened",

@@ -42,6 +42,7 @@ COMMANDS = {
     "queue": "benchmarks",
     "results": "results",
     "check": "checking",
+    "checks": "checking",
     "limits": "nouns",
     "report": "accounting",
     "render": "rendering",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
@@ -21,15 +22,25 @@ from edgeyard.benchmark_api.cli.output import (
     emit,
     emit_json,
     field,
+    local_time,
     note,
     plain,
     show,
     three_digits,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output
-from edgeyard.benchmark_api.cli.program import Output, Session, act, echo, message_of, verb
+from edgeyard.benchmark_api.cli.program import (
+    Output,
+    Session,
+    act,
+    add_group,
+    echo,
+    message_of,
+    verb,
+)
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas import notation
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.devices.metrics import Metric
 from edgeyard.errors import EdgeyardError, InvalidInput
 from edgeyard.scheduler.model.quantities import ratio
@@ -110,7 +121,9 @@ def check(
     check.
 
     Exit status: 0 passed, 1 wrong usage or an error, 2 slower, 3 a run failed, 4 not decided,
-    5 a run was cancelled, 130 Ctrl-C, which cancels the run that is under way.
+    5 it or a run was cancelled, 130 Ctrl-C, which cancels it.
+
+    The server drives the check: it goes on if the command is lost (`edgeyard checks`).
     """
     files = _Files(junit, markdown)
     files.check()
@@ -145,6 +158,8 @@ def check(
         budget_s=asking.seconds(budget, "--budget") or 0.0,
         max_pairs=max_pairs,
         report=session.report,
+        sleep=time.sleep,
+        monotonic_s=time.monotonic,
     )
     status = _run(session, gate, files)
     if status:
@@ -155,23 +170,33 @@ def _run(session: Session, gate: Gate, files: _Files) -> int:
     """Run a check, print and write its outcome, and return the exit status."""
     from edgeyard.benchmark_api.cli.exits import Exit, exit_of
     from edgeyard.benchmark_api.sdk.benchmark import Benchmark
-    from edgeyard.benchmark_api.sdk.errors import BenchmarkEnded
+    from edgeyard.benchmark_api.sdk.errors import (
+        BenchmarkCancelled,
+        BenchmarkEnded,
+        ServerNotReached,
+    )
 
     status: int
     try:
         with _terminated_as_interrupted():
             found = gate.run()
-        status = {"passed": Exit.DONE, "failed": Exit.NOT_PLACEABLE}.get(
-            found.decision.value, Exit.TIMED_OUT
-        )
+        status = {
+            "passed": Exit.DONE,
+            "failed": Exit.NOT_PLACEABLE,
+            "error": Exit.ERROR,
+        }.get(found.decision.value, Exit.TIMED_OUT)
     except BenchmarkEnded as error:
         session.report(f"edgeyard: {error}")
         found = gate.stopped(str(error))
         status = exit_of([each for each in error.benchmarks if isinstance(each, Benchmark)])
+        if isinstance(error, BenchmarkCancelled):
+            status = Exit.CANCELLED
     except EdgeyardError as error:
         found = gate.stopped(message_of(error))
         if found.pairs:
             _print(session, found)
+        if isinstance(error, ServerNotReached) and gate.check_id:
+            session.report(f"the server goes on with it: edgeyard checks show {gate.check_id}")
         files.write(session, found)
         raise
     except KeyboardInterrupt:
@@ -188,11 +213,11 @@ def _run(session: Session, gate: Gate, files: _Files) -> int:
 
 
 def _cancel(session: Session, gate: Gate) -> None:
-    """Cancel the run that is under way, and report its id."""
+    """Cancel the check, and report the run that was under way."""
     try:
         running = gate.cancel()
     except EdgeyardError as error:
-        session.report(f"the run that was under way could not be cancelled: {error}")
+        session.report(f"the check could not be cancelled, and goes on: {error}")
         return
     if running is not None:
         session.report(f"{running} is being cancelled")
@@ -208,7 +233,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _print(session: Session, found: Check) -> None:
+def _print(session: Session, found: Check, status: str | None = None) -> None:
     if session.output is Output.JSON:
         emit_json(found.as_json())
         return
@@ -216,7 +241,7 @@ def _print(session: Session, found: Check) -> None:
     if session.output is Output.TABLE:
         if remarks := list(_remarks(found)):
             show(*(note(about, why) for about, why in remarks))
-        echo(sentence(found))
+        echo(sentence(found, status))
 
 
 def _columns(metric: Metric) -> tuple[Column, ...]:
@@ -297,14 +322,20 @@ def _percent(value: object) -> str:
     return f"{value:+.2%}" if isinstance(value, int | float) else ""
 
 
-def sentence(found: Check) -> str:
-    """Return the outcome in one line."""
+def sentence(found: Check, status: str | None = None) -> str:
+    """Return the outcome in one line.
+
+    Args:
+        found: The outcome.
+        status: The check's own, where it has no decision: it runs, or was cancelled.
+    """
     interval = ""
     if found.low is not None and found.high is not None:
         level = f"{100 * found.level:.1f}".removesuffix(".0")
         interval = f" ({level} %: {found.low:+.2%} to {found.high:+.2%})"
     measured = f": {_percent(found.slowdown)}{interval}" if found.slowdown is not None else ""
-    return f"{found.decision.value}{measured} on {found.target_uid or 'no board'}; {found.reason}"
+    why = f"; {found.reason}" if found.reason else ""
+    return f"{status or found.decision.value}{measured} on {found.target_uid or 'no board'}{why}"
 
 
 def junit_of(found: Check) -> bytes:
@@ -366,6 +397,58 @@ def markdown_of(found: Check) -> str:
     return "\n".join(lines) + "\n"
 
 
+CheckId = Annotated[str, typer.Argument(metavar="CHECK", show_default=False)]
+
+_CHECKS = (
+    Column(title="CHECK", of=field("check_id"), whole=True),
+    Column(title="STATUS", of=field("status"), whole=True),
+    Column(title="SLOWDOWN", of=lambda row: _percent(row.get("slowdown")), right=True),
+    Column(title="PAIRS", of=lambda row: str(len(items(row, "pairs"))), right=True),
+    Column(title="CANDIDATE", of=field("candidate")),
+    Column(title="BASELINE", of=field("baseline"), from_width=110),
+    Column(title="BOARD", of=field("target_uid"), from_width=110),
+    Column(title="STARTED", of=lambda row: local_time(row.get("created_at")), from_width=110),
+    Column(title="OWNER", of=field("user_id"), from_width=130),
+)
+
+
+def list_checks(
+    session: Session,
+    status: Annotated[
+        str | None,
+        typer.Option(help="running, passed, failed, undecided, error or cancelled."),
+    ] = None,
+) -> None:
+    """List checks, newest first; operators see everybody's."""
+    rows = [as_json(each) for each in session.client.checks(status)]
+    emit(session.output, rows, _CHECKS, "no checks")
+
+
+def show_check(session: Session, check_id: CheckId) -> None:
+    """Show a check with its pairs and its outcome, or what is known while it runs."""
+    from edgeyard.benchmark_api.sdk.gate import outcome_of
+
+    found = session.client.check_state(check_id)
+    if session.output is Output.JSON:
+        emit_json(as_json(found))
+        return
+    _print(session, outcome_of(found), found.status)
+
+
+@act
+def cancel_check(session: Session, check_id: CheckId) -> None:
+    """Cancel a check and the run that is under way."""
+    found = session.client.cancel_check(check_id)
+    ended = "is cancelled" if found.status == "cancelled" else f"has ended: {found.status}"
+    session.report(f"{check_id} {ended}")
+
+
 def add_to(app: typer.Typer) -> None:
-    """Register the command."""
+    """Register the command and the group."""
     verb(app, "check")(check)
+    add_group(
+        app,
+        "checks",
+        "Checks that the server drives, and those that have ended.",
+        {"list": list_checks, "show": show_check, "cancel": cancel_check},
+    )

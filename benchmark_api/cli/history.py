@@ -28,7 +28,6 @@ from edgeyard.benchmark_api.figures.plots import plot_figure
 from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import (
-    CHECK_TAG,
     VERSIONS,
     WORKLOAD,
     differences,
@@ -36,6 +35,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     shared_metric,
 )
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.checks import CHECK_TAG
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

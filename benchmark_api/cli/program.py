@@ -507,6 +507,7 @@ _LISTS = {
     "benchmark": "`edgeyard list`",
     "board": "`edgeyard boards list`",
     "campaign": "`edgeyard campaigns list`",
+    "check": "`edgeyard checks list`",
     "file": "`edgeyard files list`",
     "schedule": "`edgeyard schedules list`",
     "token": "`edgeyard tokens list`",

@@ -32,7 +32,6 @@ from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
 from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, ComparisonIn, parse
 from edgeyard.benchmark_api.sdk.comparison import (
-    CHECK_TAG,
     differences,
     over_time,
     relative_to,
@@ -43,6 +42,7 @@ from edgeyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, Status
+from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 

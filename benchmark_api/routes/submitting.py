@@ -67,7 +67,7 @@ SizeBytes = Annotated[int | None, Query(ge=0, le=2**63 - 1)]
 
 router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
-T = TypeVar("T", bound=shapes.SubmissionAnswer | shapes.AcceptedCampaign)
+T = TypeVar("T", bound=shapes.SubmissionAnswer | shapes.AcceptedCampaign | shapes.StoredCheck)
 
 IdempotencyKey = Annotated[str | None, Header(max_length=255, pattern=r"^[\x21-\x7e]+$")]
 
@@ -159,7 +159,7 @@ def clone(
     if dry_run:
         services = context.services
         now = services.clock.now()
-        request, kept = _repeated(benchmark_id, body.document(), caller, context, now, retry=False)
+        request, kept = repeated(benchmark_id, body.document(), caller, context, now, retry=False)
         return Answer(would_happen(request, caller, services, kept, local))
     idempotency = IdempotencyGuard(
         shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, f"clone/{benchmark_id}"
@@ -301,13 +301,13 @@ def _again(
     if (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    request, kept = _repeated(
+    request, kept = repeated(
         benchmark_id, changes, caller, context, now, retry=retry_of is not None
     )
     return _stored(request, caller, context, idempotency, now, kept=kept, retry_of=retry_of)
 
 
-def _repeated(
+def repeated(
     benchmark_id: str,
     changes: Mapping[str, object],
     caller: Caller,

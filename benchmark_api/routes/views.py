@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.metrics import HIGHER, Metric, primary_metric
+from edgeyard.scheduler.decide.slowdown import judge
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import Charge, IdleTime, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt
@@ -25,6 +26,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitReason,
 )
+from edgeyard.scheduler.model.checks import Check
 from edgeyard.scheduler.model.decision import Explanation, Placement, PlannedStart, Verdict
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report, ResultFile, Upload, UserFile
@@ -278,6 +280,28 @@ def share(share: Share, address: str | None = None) -> shapes.Share:
         kind=share.kind.value,
         benchmark_ids=list(share.benchmark_ids),
         url=address,
+    )
+
+
+def check(services: Services, check: Check, warnings: Sequence[str] = ()) -> shapes.StoredCheck:
+    """Return a check with what its pairs mean so far."""
+    found = judge(
+        check.pairs, check.metric, max_slowdown=check.max_slowdown, max_pairs=check.max_pairs
+    )
+    return same(
+        shapes.StoredCheck,
+        check,
+        status=check.status.value,
+        metric=same(shapes.CheckMetric, check.metric),
+        slowdown=found.slowdown,
+        low=found.low,
+        high=found.high,
+        level=found.level,
+        pairs=[same(shapes.CheckPair, each, reasons=list(each.reasons)) for each in check.pairs],
+        run_id=check.run_ids[-1] if check.run_ids else None,
+        errors=[same(shapes.FieldProblem, each) for each in check.errors],
+        links={"self": url(services, "v1", "checks", check.check_id)},
+        warnings=list(warnings),
     )
 
 

@@ -1012,6 +1012,74 @@ class Shares(Struct, frozen=True, kw_only=True):
     items: list[Share]
 
 
+class CheckMetric(Struct, frozen=True, kw_only=True):
+    """The primary metric that a check compares; ``better`` is lower, higher or not known ("")."""
+
+    name: str
+    title: str
+    unit: str
+    better: str
+
+
+class CheckPair(Struct, frozen=True, kw_only=True):
+    """One measurement of each version, one directly after the other.
+
+    ``ratio`` is the candidate's number over the baseline's, ``slowdown`` by how much the candidate
+    is worse, as a share. A pair that does not ``count`` has ``reasons``, or lacks a number.
+    """
+
+    baseline_id: str
+    candidate_id: str
+    baseline_value: float | None
+    candidate_value: float | None
+    ratio: float | None
+    slowdown: float | None
+    counts: bool
+    reasons: list[str]
+
+
+class StoredCheck(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A check of two versions that the server drives.
+
+    ``reason`` says why it ended so; while it runs, why nothing is measured now. ``slowdown`` has
+    the interval ``low`` to ``high`` at the confidence ``level``, which is above 95 %, so that all
+    intervals of a check, one after each pair, hold together with 95 %. ``run_id`` is the run that
+    is under way; of a check that ended with ``error`` or ``cancelled``, the one that ended without
+    a result. ``errors`` say what is wrong with the request, where only a run has shown it.
+    ``warnings`` are about the two versions, and there only where the check is started.
+    """
+
+    check_id: str
+    user_id: str
+    status: Literal["running", "passed", "failed", "undecided", "error", "cancelled"]
+    reason: str
+    baseline: str
+    candidate: str
+    target_uid: str | None
+    metric: CheckMetric
+    max_slowdown: float
+    budget_s: float
+    max_pairs: int
+    slowdown: float | None
+    low: float | None
+    high: float | None
+    level: float
+    pairs: list[CheckPair]
+    run_id: str | None
+    errors: list[FieldProblem]
+    created_at: datetime
+    ended_at: datetime | None
+    links: dict[str, str]
+    warnings: list[str] = []
+
+
+class StoredChecks(Struct, frozen=True, kw_only=True):
+    """A page of checks, newest first."""
+
+    items: list[StoredCheck]
+    next_cursor: str | None
+
+
 class Lease(Struct, frozen=True, kw_only=True):
     """A leased board; only its lessee and operators see the lessee, and who made and ended it."""
 

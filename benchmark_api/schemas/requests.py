@@ -34,6 +34,14 @@ from edgeyard.benchmark_api.schemas.fields import (
 )
 from edgeyard.benchmark_api.schemas.matrix import axes_of
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.checks import (
+    DEFAULT_BUDGET_S,
+    DEFAULT_PAIRS,
+    DEFAULT_SLOWDOWN,
+    MAX_BUDGET_S,
+    MAX_PAIRS,
+    MIN_PAIRS,
+)
 from edgeyard.scheduler.model.scenarios import MAX_TAGS, TAG
 
 MAX_COMPARED = 500
@@ -299,6 +307,43 @@ class ShareIn(BaseModel):
         if self.options and self.benchmark_ids is None:
             raise refusal("has options, and only a comparison has", "benchmark_ids, or no options")
         return self
+
+
+class BaselineIn(BaseModel):
+    """What a candidate is compared with: a benchmark, or a job description of its own."""
+
+    model_config = _STRICT
+
+    benchmark_id: Annotated[str, Field(max_length=128)] | None = Field(
+        None, description="A completed benchmark: it is run again, on its board."
+    )
+    description: dict[str, object] | None = Field(
+        None, description="A whole job description, as of POST /v1/benchmarks."
+    )
+
+    @model_validator(mode="after")
+    def _is_one_thing(self) -> Self:
+        if (self.benchmark_id is None) == (self.description is None):
+            raise refusal("names not exactly one thing", "one of benchmark_id and description")
+        return self
+
+
+class CheckIn(BaseModel):
+    """Two versions, and when it is decided whether the second one is slower."""
+
+    model_config = _STRICT
+
+    baseline: BaselineIn
+    candidate: dict[str, object] = Field(
+        description="Of a benchmark as baseline: the fields that differ; else a job description."
+    )
+    max_slowdown: Annotated[float, Field(ge=0, lt=10, allow_inf_nan=False)] = Field(
+        DEFAULT_SLOWDOWN, description="Accepted share of the primary metric, e.g. 0.03."
+    )
+    budget_s: Annotated[float, Field(gt=0, le=MAX_BUDGET_S, allow_inf_nan=False)] = Field(
+        DEFAULT_BUDGET_S, description="Time for all runs together, in seconds."
+    )
+    max_pairs: Annotated[int, Field(ge=MIN_PAIRS, le=MAX_PAIRS)] = DEFAULT_PAIRS
 
 
 class DrainIn(BaseModel):

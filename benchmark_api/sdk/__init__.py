@@ -33,7 +33,7 @@ from edgeyard.benchmark_api.sdk.errors import (
     ValidationFailed,
     WaitTimeout,
 )
-from edgeyard.benchmark_api.sdk.gate import Check, Decision, Pair
+from edgeyard.benchmark_api.sdk.gate import Check, Decision
 from edgeyard.benchmark_api.sdk.inference import (
     Evaluation,
     Inference,
@@ -43,6 +43,7 @@ from edgeyard.benchmark_api.sdk.inference import (
 from edgeyard.benchmark_api.sdk.results import Latency, Results, Trust
 from edgeyard.benchmark_api.sdk.submission import Filters, JobChanges, JobFields, UploadedFile
 from edgeyard.devices.metrics import MeasuredMetric, Metric
+from edgeyard.scheduler.model.checks import Pair
 
 __all__ = [
     "ApiError",

@@ -42,6 +42,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     Share,
     Shares,
     Simulation,
+    StoredCheck,
     SubmissionAnswer,
     UsageReport,
     UserFile,
@@ -639,9 +640,12 @@ class Client:
             changes: Fields of the job description in which the candidate differs (see
                 `JobChanges`); with a model file as baseline, all fields of both except the model.
 
+        The server drives it: it goes on if this program ends or loses the connection, and
+        `check_state` returns its outcome then.
+
         Raises:
             InvalidInput: There is no such baseline, or the two do different work.
-            BenchmarkEnded: A run ended without a result.
+            BenchmarkEnded: A run ended without a result, or somebody cancelled the check.
         """
         from edgeyard.benchmark_api.sdk.gate import Gate
 
@@ -653,6 +657,7 @@ class Client:
             budget_s=budget_s,
             max_pairs=max_pairs,
             report=report,
+            sleep=self._sleep,
             monotonic_s=self._monotonic_s,
         )
         try:
@@ -660,6 +665,31 @@ class Client:
         except KeyboardInterrupt:
             gate.cancel()
             raise
+
+    def checks(self, status: str | None = None) -> Iterator[StoredCheck]:
+        """Yield the checks that the server drives or has driven, newest first.
+
+        Args:
+            status: Only those, e.g. ``running``; None: all.
+        """
+        for item in self.api.pages("/v1/checks", {"status": status}):
+            yield read_answer(item, StoredCheck)
+
+    def check_state(self, check_id: str) -> StoredCheck:
+        """Return a check with its pairs so far.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return read_answer(self.api.get(f"/v1/checks/{part(check_id)}"), StoredCheck)
+
+    def cancel_check(self, check_id: str) -> StoredCheck:
+        """End a check, and the run that is under way; one that has ended stays as it is.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return read_answer(self.api.post(f"/v1/checks/{part(check_id)}/cancel"), StoredCheck)
 
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""

@@ -11,31 +11,18 @@ from typing import TYPE_CHECKING
 from edgeyard.benchmark_api.schemas.answers import ResultRow
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text, whole
 from edgeyard.devices.metrics import HIGHER, Metric
+from edgeyard.scheduler.model import workload
 
 if TYPE_CHECKING:
     from edgeyard.scheduler.prediction.repeatability import MeasuredNumber
 
-WORKLOAD = {
-    "model_sha256": "model's content",
-    "dataset_sha256": "dataset",
-    "benchmark_type": "type",
-    "engine": "engine",
-    "engine_version": "engine's version",
-    "parameters": "parameters",
-    "inputs": "inputs",
-    "batch_size": "batch size",
-    "training": "training",
-    "metric": "metric",
-}
+WORKLOAD = workload.PARTS
 """What has to be equal for a ratio: keys of a row's ``workload``, with their names for people."""
-
-CHECK_TAG = "edgeyard-check"
-"""Tag of the runs of a check, which no history counts."""
 
 VERSIONS = ("model_sha256", "engine_version")
 """Parts of the workload that a history across versions does not tell apart."""
 
-ALTERNATIVES = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
+_ALTERNATIVES = workload.VERSION_PARTS
 """Parts of the workload in which a row may differ from a baseline that a user chose: other ways to
 do the same work. If the models differ, `relative_to` lets their inputs differ, too."""
 
@@ -93,7 +80,7 @@ def relative_to(rows: Sequence[Record], baseline: Record) -> list[dict[str, obje
     metric, compared = metric_of_row(baseline), []
     for row in rows:
         differs = _differing(row, baseline)
-        allowed = ALTERNATIVES | ({"inputs"} if "model_sha256" in differs else set())
+        allowed = _ALTERNATIVES | ({"inputs"} if "model_sha256" in differs else set())
         same = metric is not None and metric_of_row(row) == metric and allowed.issuperset(differs)
         ratio, low, high = ratio_of(row, baseline) if same else (None, None, None)
         compared.append(
@@ -220,8 +207,8 @@ def workload_key(row: Record, without: Sequence[str] = ()) -> str:
         row: A row of results.
         without: Parts of `WORKLOAD` that may differ.
     """
-    workload = record(row, "workload")
-    key = {name: workload.get(name) for name in WORKLOAD if name not in without}
+    work = record(row, "workload")
+    key = {name: work.get(name) for name in WORKLOAD if name not in without}
     if key.get("model_sha256") is None and "model_sha256" not in without:
         key["model_sha256"] = row.get("model")
     return json.dumps(key, sort_keys=True, default=str)
@@ -238,19 +225,7 @@ def differences(rows: Sequence[Record]) -> list[str]:
 
 def workload_text(row: Record, name: str) -> str:
     """Show one part of a row's workload in a few words; empty where it is not known."""
-    value = _part(row, name)
-    if name in ("model_sha256", "dataset_sha256"):
-        hashes = value if isinstance(value, list) else [value]
-        return ", ".join(one[:8] for one in hashes if isinstance(one, str))
-    if name == "inputs" and isinstance(value, list):
-        return ", ".join(_input(one) for one in value if isinstance(one, Mapping))
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}={one}" for key, one in value.items() if one not in ({}, None))
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:g}"
-    return f"version {value}" if name == "engine_version" else str(value)
+    return workload.part_text(record(row, "workload"), name)
 
 
 NUMBERS = (
@@ -302,12 +277,6 @@ def model_labels(rows: Sequence[Record]) -> list[str]:
         apart = ", ".join(filter(None, parts))
         labels.append(f"{name} ({apart})" if apart else name)
     return labels
-
-
-def _input(one: Record) -> str:
-    shape = one.get("shape")
-    sizes = "×".join(map(str, shape)) if isinstance(shape, list) else ""
-    return " ".join(filter(None, (text(one, "name"), sizes, text(one, "dtype"))))
 
 
 def _part(row: Record, name: str) -> object:

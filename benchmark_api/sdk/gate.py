@@ -1,41 +1,25 @@
-"""A gate for regressions: two versions measured alternately on one board until it is decided."""
+"""A gate for regressions: two versions that the server measures in turns until it is decided."""
 
 from __future__ import annotations
 
-import math
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from statistics import NormalDist
 from typing import Protocol, Unpack
 
-from edgeyard.benchmark_api.schemas.answers import (
-    DryRun,
-    ResultRow,
-    SubmissionAnswer,
-    Workload,
-    as_json,
-)
+import msgspec
+
+from edgeyard.benchmark_api.schemas.answers import CheckPair, StoredCheck
 from edgeyard.benchmark_api.sdk.answers import read_answer
-from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, Calls, benchmark_of
-from edgeyard.benchmark_api.sdk.comparison import (
-    ALTERNATIVES,
-    CHECK_TAG,
-    WORKLOAD,
-    differences,
-    metric_of_row,
-    workload_text,
-)
+from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, Calls
 from edgeyard.benchmark_api.sdk.errors import (
-    ClientError,
+    BenchmarkCancelled,
     NotFoundError,
-    StateConflict,
+    ServerNotReached,
     ValidationFailed,
-    WaitTimeout,
 )
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.local_checks import (
@@ -50,16 +34,25 @@ from edgeyard.benchmark_api.sdk.submission import (
     refuse_fields,
     with_uploads,
 )
-from edgeyard.devices.metrics import HIGHER, P50, Metric
-from edgeyard.errors import InvalidInput
+from edgeyard.benchmark_api.sdk.waiting import (
+    MAX_OUTAGE_S,
+    MAX_POLL_INTERVAL_S,
+    MIN_POLL_INTERVAL_S,
+    POLL_GROWTH,
+    raise_for_end,
+)
+from edgeyard.devices.metrics import P50, Metric
+from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.home import expanded
+from edgeyard.scheduler.decide.slowdown import level_of
+from edgeyard.scheduler.model.checks import (
+    DEFAULT_BUDGET_S,
+    DEFAULT_PAIRS,
+    MAX_PAIRS,
+    MIN_PAIRS,
+    Pair,
+)
 
-ERROR = 0.05
-"""Probability of a wrong decision, over all looks at the interval together."""
-MIN_PAIRS = 3
-MAX_PAIRS = 100
-DEFAULT_PAIRS = 10
-DEFAULT_BUDGET_S = 1800.0
 NOT_MEASURED = "a number was not measured"
 
 
@@ -80,10 +73,6 @@ class CheckClient(Calls, Protocol):
         """Return the members of a campaign."""
         ...
 
-    def result_rows(self, benchmarks: Iterable[Benchmark]) -> Sequence[ResultRow]:
-        """Return a row of results for each benchmark."""
-        ...
-
 
 class Decision(StrEnum):
     """Outcome of a check."""
@@ -93,30 +82,6 @@ class Decision(StrEnum):
     UNDECIDED = "undecided"
     ERROR = "error"
     """A run failed, or the check was stopped."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
-    """One measurement of each version, one directly after the other.
-
-    Attributes:
-        baseline_value: Primary metric of the baseline, in the unit of the check's metric.
-        ratio: Primary metric of the candidate over that of the baseline; None if one of the two has
-            none.
-        slowdown: By how much the candidate is worse, relative to the baseline: the number grew
-            where lower is better, or fell where higher is better. None without a ratio.
-        counts: Whether the check uses it: there is a ratio, and neither number is invalid.
-        reasons: Why a number of it is invalid, each with the version that it is of.
-    """
-
-    baseline_id: str
-    candidate_id: str
-    baseline_value: float | None
-    candidate_value: float | None
-    ratio: float | None
-    slowdown: float | None
-    counts: bool
-    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,66 +118,40 @@ class Check:
         return {**found, "decision": self.decision.value, "pairs": pairs}
 
 
-def interval_of(ratios: Sequence[float], looks: int) -> tuple[float, float, float]:
-    """Return the geometric mean of ratios and its interval.
-
-    The interval is Student's of the logarithms. Because a check looks at it after each pair and
-    stops when it decides, its error is divided by the number of looks (Bonferroni), so that a
-    decision is wrong with a probability of at most `ERROR` whenever the check stops.
+def outcome_of(stored: StoredCheck, reason: str | None = None) -> Check:
+    """Return what a check of the server has found.
 
     Args:
-        ratios: At least two positive numbers.
-        looks: How often the interval is looked at, at most.
+        stored: The check; one that runs, or was cancelled, has no decision of its own.
+        reason: Why it is over for whoever followed it; None: as the server states it.
     """
-    logs = [math.log(each) for each in ratios]
-    count = len(logs)
-    mean = sum(logs) / count
-    variance = sum((each - mean) ** 2 for each in logs) / (count - 1)
-    half = student_quantile(1 - ERROR / looks / 2, count - 1) * math.sqrt(variance / count)
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
+    decided = {each.value: each for each in Decision}
+    decision = Decision.ERROR if reason is not None else decided.get(stored.status, Decision.ERROR)
+    return Check(
+        decision=decision,
+        reason=stored.reason if reason is None else reason,
+        baseline=stored.baseline,
+        candidate=stored.candidate,
+        target_uid=stored.target_uid or "",
+        metric=Metric(**msgspec.structs.asdict(stored.metric)),
+        max_slowdown=stored.max_slowdown,
+        slowdown=stored.slowdown,
+        low=stored.low,
+        high=stored.high,
+        level=stored.level,
+        pairs=tuple(map(_pair, stored.pairs)),
+    )
 
 
-def student_quantile(probability: float, degrees: int) -> float:
-    """Return a quantile of Student's t (Hill, Communications of the ACM 13, 1970, algorithm 396).
-
-    Args:
-        probability: Above 0.5.
-        degrees: Degrees of freedom, 1 or more.
-    """
-    tails = 2 * (1 - probability)
-    n = float(degrees)
-    if degrees == 1:
-        return 1 / math.tan(tails * math.pi / 2)
-    if degrees == 2:
-        return math.sqrt(2 / (tails * (2 - tails)) - 2)
-    a = 1 / (n - 0.5)
-    b = 48 / a**2
-    c = ((20700 * a / b - 98) * a - 16) * a + 96.36
-    d = ((94.5 / (b + c) - 3) / b + 1) * math.sqrt(a * math.pi / 2) * n
-    y = (d * tails) ** (2 / n)
-    if y > 0.05 + a:
-        x = NormalDist().inv_cdf(1 - tails / 2)
-        y = x**2
-        if degrees < 5:
-            c += 0.3 * (n - 4.5) * (x + 0.6)
-        c += (((0.05 * d * x - 5) * x - 7) * x - 2) * x + b
-        y = (((((0.4 * y + 6.3) * y + 36) * y + 94.5) / c - y - 3) / b + 1) * x
-        y = math.expm1(a * y**2)
-    else:
-        y = (
-            (1 / (((n + 6) / (n * y) - 0.089 * d - 0.822) * (n + 2) * 3) + 0.5 / (n + 4)) * y - 1
-        ) * (n + 1) / (n + 2) + 1 / y
-    return math.sqrt(n * y)
+def _pair(pair: CheckPair) -> Pair:
+    return Pair(**{**msgspec.structs.asdict(pair), "reasons": tuple(pair.reasons)})
 
 
 class Gate:
-    """One check: two versions that are measured alternately on one board until it is decided.
+    """One check: started on the server, and followed to its end.
 
     `run` does all of it. If it raises or is interrupted, `stopped` returns what was measured until
-    then, and `cancel` ends the run that is under way.
-
-    Attributes:
-        pairs: The pairs that were measured so far.
+    then, and `cancel` ends the check.
     """
 
     def __init__(
@@ -222,10 +161,11 @@ class Gate:
         baseline: str | Path,
         max_slowdown: float,
         changes: Mapping[str, object],
+        sleep: Callable[[float], object],
+        monotonic_s: Callable[[], float],
         budget_s: float = DEFAULT_BUDGET_S,
         max_pairs: int = DEFAULT_PAIRS,
         report: Callable[[str], object] = lambda _: None,
-        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Describe a check; nothing is read or run yet.
 
@@ -237,10 +177,11 @@ class Gate:
                 which it may grow where lower is better, and fall where higher is better.
             changes: Fields of the job description in which the candidate differs; with a model
                 file as baseline, all fields of both except the model.
+            sleep: Waits for a number of seconds.
+            monotonic_s: Returns the time of a clock that only goes forward, seconds.
             budget_s: Time for all runs together.
             max_pairs: Maximum number of pairs, from `MIN_PAIRS`.
             report: Receives warnings, and a sentence about each pair.
-            monotonic_s: For tests.
 
         Raises:
             InvalidInput: A number is out of its range, or a field cannot be that of many runs.
@@ -250,53 +191,44 @@ class Gate:
             raise InvalidInput.at("--max-slowdown", f"is {max_slowdown:.2%}", "0 % to 1000 %")
         if not MIN_PAIRS <= max_pairs <= MAX_PAIRS:
             raise InvalidInput.at("--max-pairs", f"is {max_pairs}", f"{MIN_PAIRS} to {MAX_PAIRS}")
-        self.pairs: list[Pair] = []
-        self._runs = _Runs(client)
+        self._client = client
         self._baseline = baseline
         self._changes = changes
-        self._sides: _Sides | None = None
         self._max_slowdown = max_slowdown
         self._budget_s = budget_s
         self._max_pairs = max_pairs
         self._report = report
+        self._sleep = sleep
         self._monotonic_s = monotonic_s
-        self._metric = P50
+        self._stored: StoredCheck | None = None
+        self._unanswered: Callable[[], StoredCheck] | None = None
+
+    @property
+    def check_id(self) -> str | None:
+        """Id of the check; None until the server has it."""
+        return None if self._stored is None else self._stored.check_id
 
     def run(self) -> Check:
-        """Measure until the interval decides or the budget is spent.
+        """Start the check and follow it until the interval decides or the budget is spent.
 
         Raises:
             InvalidInput: There is no such baseline, the two do different work, or no board can
                 run them.
-            BenchmarkEnded: A run ended without a result.
+            BenchmarkEnded: A run ended without a result, or the check was cancelled.
         """
-        self._sides = sides = _Sides(self._runs, self._baseline, self._changes)
-        for warning in sides.refuse_other_work():
+        body = self._body()
+        key = uuid.uuid4().hex
+
+        def start() -> StoredCheck:
+            with _about_candidate():
+                return read_answer(self._client.api.post("/v1/checks", body, key=key), StoredCheck)
+
+        self._unanswered = start
+        self._stored = found = start()
+        self._unanswered = None
+        for warning in found.warnings:
             self._report(f"warning: {warning}")
-        end_s = self._monotonic_s() + self._budget_s
-        while len(self.pairs) < self._max_pairs:
-            try:
-                swapped = len(self.pairs) % 2 == 1
-                pair, metric = sides.measure(swapped, lambda: end_s - self._monotonic_s())
-            except WaitTimeout:
-                spent = f"the budget of {self._budget_s:g} s was spent"
-                return self._outcome(Decision.UNDECIDED, f"{spent} after {_count(self.pairs)}")
-            self.pairs.append(pair)
-            self._metric = metric or self._metric
-            self._report(_sentence(len(self.pairs), pair, self._metric))
-            self._refuse_slowdown()
-            ratios = self._ratios()
-            if len(self.pairs) - len(ratios) >= MIN_PAIRS:
-                return self._outcome(Decision.UNDECIDED, self._unusable())
-            if len(ratios) < MIN_PAIRS:
-                continue
-            _, low, high = self._slowdowns(ratios)
-            limit = f"{self._max_slowdown:.2%}"
-            if high <= self._max_slowdown:
-                return self._outcome(Decision.PASSED, f"the slowdown is at most {limit}")
-            if low > self._max_slowdown:
-                return self._outcome(Decision.FAILED, f"the slowdown is more than {limit}")
-        return self._outcome(Decision.UNDECIDED, self._undecided())
+        return self._ended(self._followed(found))
 
     def stopped(self, reason: str) -> Check:
         """Return what was measured until a run failed or the check was stopped.
@@ -304,74 +236,108 @@ class Gate:
         Args:
             reason: Why it ended, as a sentence.
         """
-        return self._outcome(Decision.ERROR, reason)
-
-    def cancel(self) -> str | None:
-        """Cancel the run that is under way and return its id; None if there is none."""
-        return self._runs.cancel()
-
-    @property
-    def _looks(self) -> int:
-        """How often the interval is looked at, at most."""
-        return self._max_pairs - MIN_PAIRS + 1
-
-    def _slowdowns(self, ratios: Sequence[float]) -> tuple[float, float, float]:
-        """Return the slowdown that ratios mean, and its interval."""
-        mean, *ends = interval_of(ratios, self._looks)
-        low, high = sorted(map(self._metric.slowdown, ends))
-        return self._metric.slowdown(mean), low, high
-
-    def _refuse_slowdown(self) -> None:
-        """Refuse a limit that the metric cannot exceed.
-
-        Raises:
-            InvalidInput: Higher numbers are better, and none can fall that far.
-        """
-        if self._metric.better == HIGHER and self._max_slowdown >= 1:
-            reason = f"is {self._max_slowdown:.2%}, and {self._metric.name} cannot fall that far"
-            raise InvalidInput.at("--max-slowdown", reason, "a share below 100 %")
-
-    def _ratios(self) -> list[float]:
-        return [each.ratio for each in self.pairs if each.counts and each.ratio is not None]
-
-    def _unusable(self) -> str:
-        left_out = [each for each in self.pairs if not each.counts]
-        last = f" (of the last pair, {'; '.join(left_out[-1].reasons)})"
-        why = last if left_out[-1].reasons else ""
-        return f"{len(left_out)} pairs do not count, because a number of each is invalid{why}"
-
-    def _undecided(self) -> str:
-        valid = len(self._ratios())
-        if valid == len(self.pairs):
-            return f"{_count(self.pairs)} did not decide it"
-        return f"the {valid} of {len(self.pairs)} pairs that count did not decide it"
-
-    def _outcome(self, decision: Decision, why: str) -> Check:
-        ratios = self._ratios()
-        mean = low = high = None
-        if len(ratios) >= MIN_PAIRS:
-            mean, low, high = self._slowdowns(ratios)
-        elif ratios:
-            mean = self._metric.slowdown(math.exp(sum(map(math.log, ratios)) / len(ratios)))
-        sides = self._sides
+        if self._stored is not None:
+            return outcome_of(self._stored, reason)
         return Check(
-            decision=decision,
-            reason=why,
-            baseline=sides.baseline if sides else str(self._baseline),
-            candidate=sides.candidate if sides else _candidate(self._changes),
-            target_uid=(sides.target_uid if sides else None) or "",
-            metric=self._metric,
+            decision=Decision.ERROR,
+            reason=reason,
+            baseline=str(self._baseline),
+            candidate=str(self._changes.get("model") or ", ".join(sorted(self._changes))),
+            target_uid="",
+            metric=P50,
             max_slowdown=self._max_slowdown,
-            slowdown=mean,
-            low=low,
-            high=high,
-            level=1 - ERROR / self._looks,
-            pairs=tuple(self.pairs),
+            slowdown=None,
+            low=None,
+            high=None,
+            level=level_of(self._max_pairs),
+            pairs=(),
         )
 
+    def cancel(self) -> str | None:
+        """Cancel the check; return the run that was under way, None if there was none."""
+        if self._stored is None and self._unanswered is not None:
+            self._stored = self._unanswered()  # the same idempotency key: the same check
+        if self._stored is None:
+            return None
+        path = f"/v1/checks/{part(self._stored.check_id)}/cancel"
+        return read_answer(self._client.api.post(path), StoredCheck).run_id
 
-def _count(pairs: Sequence[Pair]) -> str:
-    return "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
+    def _followed(self, found: StoredCheck) -> StoredCheck:
+        """Ask for a check until it has ended, and report its pairs.
+
+        Raises:
+            ServerNotReached: No answer for `MAX_OUTAGE_S`; the check goes on.
+        """
+        path = f"/v1/checks/{part(found.check_id)}"
+        pause, seen_at, reported = MIN_POLL_INTERVAL_S, self._monotonic_s(), 0
+        while True:
+            for number, pair in enumerate(found.pairs[reported:], start=reported + 1):
+                metric = Metric(**msgspec.structs.asdict(found.metric))
+                self._report(_sentence(number, _pair(pair), metric))
+                pause = MIN_POLL_INTERVAL_S
+            reported = len(found.pairs)
+            if found.status != "running":
+                return found
+            self._sleep(pause)
+            pause = min(MAX_POLL_INTERVAL_S, pause * POLL_GROWTH)
+            try:
+                self._stored = found = read_answer(self._client.api.get(path), StoredCheck)
+                seen_at = self._monotonic_s()
+            except ServerNotReached:
+                if self._monotonic_s() - seen_at > MAX_OUTAGE_S:
+                    raise
+
+    def _ended(self, found: StoredCheck) -> Check:
+        """Return the outcome of a check.
+
+        Raises:
+            InvalidInput: The runs have shown that the two cannot be compared.
+            BenchmarkEnded: A run ended without a result, or the check was cancelled.
+        """
+        if found.status in ("error", "cancelled"):
+            if found.errors:
+                stated = [FieldError(one.pointer, one.reason, one.accepted) for one in found.errors]
+                raise InvalidInput(stated)
+            if found.run_id is not None:
+                raise_for_end([self._client.benchmark(found.run_id)])
+            if found.status == "cancelled":
+                raise BenchmarkCancelled(found.check_id)
+        return outcome_of(found)
+
+    def _body(self) -> dict[str, object]:
+        """Upload what is local, and return the request.
+
+        Raises:
+            InvalidInput: There is no such baseline, or a file is wrong.
+        """
+        client, here = self._client, Path.cwd()
+        file = _model_file(self._baseline)
+        baseline: dict[str, object]
+        if file is None:
+            origin = _benchmark(client, str(self._baseline))
+            if not self._changes:
+                raise InvalidInput.at(
+                    "--model", "nothing differs from the baseline", "the model to check, or flags"
+                )
+            check_clone_before_upload(client.api, origin.benchmark_id, self._changes, here)
+            baseline = {"benchmark_id": origin.benchmark_id}
+        else:
+            if self._changes.get("model") is None:
+                raise InvalidInput.at("--model", "is missing", "the model to compare with")
+            first = {**self._changes, "model": file}
+            with _about_baseline():  # what needs no server comes before what does
+                check_locally(first, here)
+            check_before_upload(client.api, self._changes, here)
+            with _about_baseline():
+                check_before_upload(client.api, first, here)
+            baseline = {"description": dict(with_uploads(first, here, client.upload))}
+        return {
+            "baseline": baseline,
+            "candidate": dict(with_uploads(self._changes, here, client.upload)),
+            "max_slowdown": self._max_slowdown,
+            "budget_s": self._budget_s,
+            "max_pairs": self._max_pairs,
+        }
 
 
 def _sentence(number: int, pair: Pair, metric: Metric) -> str:
@@ -395,220 +361,28 @@ def _number(value: float | None) -> str:
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
 
 
-def _candidate(changes: Mapping[str, object]) -> str:
-    return str(changes.get("model") or ", ".join(sorted(changes)))
-
-
-@dataclass
-class _Runs:
-    """Submits runs one after the other, and knows the one that is under way."""
-
-    client: CheckClient
-    _running: Benchmark | None = None
-    _unanswered: Callable[[], Benchmark] | None = field(default=None, repr=False)
-
-    def run(
-        self, where: str, body: Mapping[str, object], left_s: Callable[[], float]
-    ) -> tuple[Benchmark, ResultRow]:
-        """Submit, wait for the end, and return the benchmark with its row of results.
-
-        Raises:
-            WaitTimeout: There is too little time; the run is cancelled.
-            BenchmarkEnded: It ended without a result.
-        """
-        key = uuid.uuid4().hex
-
-        def submit() -> Benchmark:
-            answer = self.client.api.post(where, dict(body), key=key)
-            return benchmark_of(read_answer(answer, SubmissionAnswer), self.client)
-
-        self._unanswered = submit
-        self._running = made = submit()
-        self._unanswered = None
-        try:
-            ended = self.client.wait(made.benchmark_id, max(0.0, left_s()), progress=False)
-        except WaitTimeout:
-            with suppress(ClientError):
-                self.cancel()
-            raise
-        self._running = None
-        (row,) = self.client.result_rows([made])
-        return ended, row
-
-    def cancel(self) -> str | None:
-        """Cancel the run that is under way; one whose id is not known yet is asked for first."""
-        if self._running is None and self._unanswered is not None:
-            self._running = self._unanswered()  # the same idempotency key: the same benchmark
-        running, self._running, self._unanswered = self._running, None, None
-        if running is None:
-            return None
-        with suppress(StateConflict):  # it has ended in the meantime
-            self.client.cancel(running.benchmark_id)
-        return running.benchmark_id
-
-
-class _Sides:
-    """The two versions, and the board on which both are measured."""
-
-    def __init__(self, runs: _Runs, baseline: str | Path, changes: Mapping[str, object]) -> None:
-        self._runs = runs
-        client = runs.client
-        self._origin: str | None = None
-        self.target_uid: str | None = None
-        here = Path.cwd()
-        file = _model_file(baseline)
-        if file is None:
-            origin = _benchmark(client, str(baseline))
-            if not changes:
-                raise InvalidInput.at(
-                    "--model", "nothing differs from the baseline", "the model to check, or flags"
-                )
-            self._origin = origin.benchmark_id
-            self.baseline = origin.benchmark_id
-            placed = {"target", "target_uid"} & changes.keys()
-            self.target_uid = None if placed else origin.target_uid
-            self._baseline: Mapping[str, object] = {
-                name: changes[name] for name in ("target", "target_uid") if name in changes
-            }
-            check_clone_before_upload(client.api, origin.benchmark_id, changes, here)
-        else:
-            if changes.get("model") is None:
-                raise InvalidInput.at("--model", "is missing", "the model to compare with")
-            self.baseline = file.name
-            with _about_baseline("/model"):  # what needs no server comes before what does
-                check_locally({**changes, "model": file}, here)
-            check_before_upload(client.api, changes, here)
-            with _about_baseline("/model"):
-                check_before_upload(client.api, {**changes, "model": file}, here)
-            self._baseline = with_uploads({**changes, "model": file}, here, client.upload)
-        self._changes = with_uploads(changes, here, client.upload)
-        self.candidate = _candidate(self._changes)
-
-    def refuse_other_work(self) -> list[str]:
-        """Refuse two versions that cannot be compared or cannot run, before a board is used.
-
-        Returns:
-            The server's warnings about both, each once.
-
-        Raises:
-            InvalidInput: They do different work, as far as the server knows it, or no board can
-                run one of them.
-        """
-        with self._about_baseline():
-            first = self._preview(self._baseline)
-        second = self._preview(self._changes)
-        late = ("inputs", "batch_size", "training", "metric")
-        _refuse_differences(first.workload, second.workload, known_late=late)
-        return list(dict.fromkeys([*first.warnings, *second.warnings]))
-
-    def _about_baseline(self) -> AbstractContextManager[None]:
-        """Name the baseline where a refusal names a file that only the baseline has."""
-        own = ("/model",) if self._origin is None else ("/model", "/dataset", "/odt_config")
-        return _about_baseline(*own)
-
-    def _preview(self, fields: Mapping[str, object]) -> DryRun:
-        where, body = self._request(fields)
-        answer = self._runs.client.api.post(
-            where, body, params={"dry_run": "true"}, key=uuid.uuid4().hex
-        )
-        found = read_answer(answer, DryRun)
-        if found.would == "never":
-            reason = found.waiting_reason.sentence if found.waiting_reason else "no board fits"
-            raise InvalidInput.at("--target", f"no board can run it: {reason}", "another board")
-        return found
-
-    def _request(self, fields: Mapping[str, object]) -> tuple[str, dict[str, object]]:
-        """Return path and body of a submission of these fields."""
-        tags = fields.get("tags")
-        own = tags if isinstance(tags, list) else []
-        body: dict[str, object] = {"name": "", **fields, "tags": [*own, CHECK_TAG]}
-        if self.target_uid is not None:
-            body.pop("target", None)
-            body["target_uid"] = self.target_uid
-        where = "/v1/benchmarks"
-        if self._origin is not None:
-            where += f"/{part(self._origin)}/clone"
-        return where, body
-
-    def measure(self, swapped: bool, left_s: Callable[[], float]) -> tuple[Pair, Metric | None]:
-        """Run both, one after the other; return the pair and the metric of both, if it is known.
-
-        Args:
-            swapped: The candidate first.
-            left_s: Returns the time that is left.
-
-        Raises:
-            InvalidInput: The reports show that they did different work.
-            WaitTimeout: There is too little time; what runs is cancelled.
-        """
-        sides = [self._baseline, self._changes]
-        rows: dict[int, ResultRow] = {}
-        for position in (1, 0) if swapped else (0, 1):
-            with nullcontext() if position else self._about_baseline():
-                ended, rows[position] = self._runs.run(*self._request(sides[position]), left_s)
-            self.target_uid = self.target_uid or ended.target_uid
-        first, second = rows[0], rows[1]
-        _refuse_differences(first.workload, second.workload)
-        before, after = first.primary_value, second.primary_value
-        metric = metric_of_row(as_json(first)) or metric_of_row(as_json(second))
-        ratio = None
-        if before is not None and after is not None and before > 0 and after > 0:
-            ratio = after / before
-        valid = "invalid" not in (first.verdict, second.verdict)
-        pair = Pair(
-            baseline_id=first.benchmark_id,
-            candidate_id=second.benchmark_id,
-            baseline_value=before,
-            candidate_value=after,
-            ratio=ratio,
-            slowdown=metric.slowdown(ratio) if metric is not None and ratio is not None else None,
-            counts=ratio is not None and valid,
-            reasons=(*_invalid(first, "baseline"), *_invalid(second, "candidate")),
-        )
-        return pair, metric
-
-
-def _invalid(row: ResultRow, side: str) -> Iterator[str]:
-    """Yield why a number is invalid, with the version that it is of."""
-    if row.verdict == "invalid":
-        why = " ".join(one.sentence or one.code for one in row.reasons)
-        yield f"the {side} is invalid: {why.removesuffix('.')}" if why else f"the {side} is invalid"
-
-
-def _refuse_differences(
-    first: Workload, second: Workload, known_late: Collection[str] = ()
-) -> None:
-    """Refuse two workloads whose numbers may not be compared.
-
-    Args:
-        first: The baseline's.
-        second: The candidate's.
-        known_late: Parts that only a run shows; they are compared if both are known.
-    """
-    rows = [{"workload": as_json(each)} for each in (first, second)]
-    unknown = {name for name in known_late if not (getattr(first, name) and getattr(second, name))}
-    differing = [
-        f"{WORKLOAD[name]} ({workload_text(rows[0], name) or 'none'} against "
-        f"{workload_text(rows[1], name) or 'none'})"
-        for name in differences(rows)
-        if name not in ALTERNATIVES and name not in unknown
-    ]
-    if differing:
-        reason = f"does other work than the candidate: {', '.join(differing)}"
-        raise InvalidInput.at("--baseline", reason, "a candidate with the same inputs and type")
+@contextmanager
+def _about_candidate() -> Iterator[None]:
+    """Name fields that are refused as they are called in a job description."""
+    try:
+        yield
+    except ValidationFailed as error:
+        raise InvalidInput(
+            [replace(one, pointer=one.pointer.removeprefix("/candidate")) for one in error.errors]
+        ) from error
 
 
 @contextmanager
-def _about_baseline(*own: str) -> Iterator[None]:
-    """Name the baseline where a refusal names fields that are the baseline's own."""
+def _about_baseline() -> Iterator[None]:
+    """Name the baseline where a refusal is about its model."""
     try:
         yield
     except (ValidationFailed, InvalidInput) as error:
-        if not any(one.pointer in own for one in error.errors):
+        if not any(one.pointer == "/model" for one in error.errors):
             raise
         raise InvalidInput(
             [
-                replace(one, pointer="--baseline") if one.pointer in own else one
+                replace(one, pointer="--baseline") if one.pointer == "/model" else one
                 for one in error.errors
             ]
         ) from error

@@ -256,22 +256,9 @@ def add_schedule(
         schedule_id=f"cron-{secrets.token_hex(8)}",
         user_id=user_id,
         cron=cron,
-        description={
-            "description": description_to_json(
-                replace(description, cron=None, prohibit_overlap=False, cron_by=CronBy.EDGEYARD)
-            ),
-            "files": [
-                {
-                    "role": file.role.value,
-                    "position": file.position,
-                    "name": file.name,
-                    "url": file.url,
-                    "sha256": file.sha256,
-                    "size_bytes": file.size_bytes,
-                }
-                for file in files
-            ],
-        },
+        description=packed(
+            replace(description, cron=None, prohibit_overlap=False, cron_by=CronBy.EDGEYARD), files
+        ),
         created_at=now,
         next_fire=next_fire(cron, now),
         prohibit_overlap=description.prohibit_overlap,
@@ -460,7 +447,31 @@ def firing_of(
     schedule: CronSchedule, owner: User
 ) -> tuple[JobDescription, Sequence[BenchmarkFile]]:
     """Return what a firing of a schedule asks for now, within the bounds of its owner's account."""
-    kept = schedule.description
+    return unpacked(schedule.description, owner)
+
+
+def packed(description: JobDescription, files: Sequence[BenchmarkFile]) -> Mapping[str, object]:
+    """Return what is to be submitted later, as JSON."""
+    return {
+        "description": description_to_json(description),
+        "files": [
+            {
+                "role": file.role.value,
+                "position": file.position,
+                "name": file.name,
+                "url": file.url,
+                "sha256": file.sha256,
+                "size_bytes": file.size_bytes,
+            }
+            for file in files
+        ],
+    }
+
+
+def unpacked(
+    kept: Mapping[str, object], owner: User
+) -> tuple[JobDescription, Sequence[BenchmarkFile]]:
+    """Return what was `packed`, within the bounds that the account of its owner has now."""
     files, description = kept["files"], kept["description"]
     assert isinstance(files, list)
     assert isinstance(description, Mapping)

@@ -243,6 +243,7 @@ class Reconciler:
             return
 
         def move(uow: UnitOfWork) -> None:
+            uow.checks.move_times(step_s)
             uow.benchmarks.move_times(step_s)
             uow.leadership.move_time(step_s, record)
 

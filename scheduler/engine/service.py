@@ -12,7 +12,7 @@ repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
 notify   calls users' webhooks
-timers   one each: full repair, cron schedules, quarantine, housekeeping, active models
+timers   one each: full repair, cron schedules, checks, quarantine, housekeeping, active models
 follow   instead of all others while another server leads: refreshes the twin and
          decides, to answer questions alone
 ======== ===========================================================================
@@ -41,6 +41,7 @@ from edgeyard.errors import ClusterUnreachable, EdgeyardError, LeadershipLost, U
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.active_models import REFRESH_S
 from edgeyard.scheduler.engine.adoption import Adopter
+from edgeyard.scheduler.engine.checks import advance_checks
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, QueueView
@@ -124,6 +125,7 @@ class Step(StrEnum):
     NOTIFY = "notify"  # call webhooks
     FORECAST = "forecast"
     SCHEDULES = "fire"  # submit what cron schedules state
+    CHECKS = "checks"  # take the next steps of checks
     QUARANTINE = "watch-over"  # judge the boards' records
     GARBAGE = "garbage"  # collect garbage
     SAVE_TIME = "save-time"
@@ -134,6 +136,7 @@ class Step(StrEnum):
 _TIMERS = (
     Step.FULL_REPAIR,
     Step.SCHEDULES,
+    Step.CHECKS,
     Step.QUARANTINE,
     Step.GARBAGE,
     Step.SAVE_TIME,
@@ -235,6 +238,7 @@ class Engine:
             Step.NOTIFY: lambda _: parts.notifier.run(),
             Step.FORECAST: self._forecast,
             Step.SCHEDULES: self._fire_due,
+            Step.CHECKS: self._advance_checks,
             Step.QUARANTINE: self._check_quarantines,
             Step.GARBAGE: lambda _: parts.collect_garbage(),
             Step.SAVE_TIME: lambda _: parts.save_time(),
@@ -252,6 +256,7 @@ class Engine:
             Step.FORECAST: max(FORECAST_S, self._forecast_took_s / FORECAST_SHARE),
             Step.FULL_REPAIR: self._parts.full_repair_s,
             Step.SCHEDULES: TICK_S,
+            Step.CHECKS: TICK_S,
             Step.QUARANTINE: TICK_S,
             Step.GARBAGE: GARBAGE_INTERVAL_S,
             Step.SAVE_TIME: SAVE_TIME_INTERVAL_S,
@@ -621,6 +626,11 @@ class Engine:
         if fire_due(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
             self.wake()
         self._take_recurring(refresh=False)
+
+    def _advance_checks(self, wait_s: float) -> None:
+        parts = self._parts
+        if advance_checks(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
+            self.wake()
 
     def _take_recurring(self, *, refresh: bool) -> None:
         """Have schedules that are left to Nomad kept in line with it."""

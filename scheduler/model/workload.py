@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.devices.metrics import P50, primary_metric
 from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkFile, FileRole, JobDescription
+
+PARTS = {
+    "model_sha256": "model's content",
+    "dataset_sha256": "dataset",
+    "benchmark_type": "type",
+    "engine": "engine",
+    "engine_version": "engine's version",
+    "parameters": "parameters",
+    "inputs": "inputs",
+    "batch_size": "batch size",
+    "training": "training",
+    "metric": "metric",
+}
+"""What has to be equal for a ratio: the parts of a workload, with their names for people."""
+
+VERSION_PARTS = frozenset({"model_sha256", "engine", "engine_version", "parameters"})
+"""Parts in which two versions of a model or of its settings may differ."""
 
 
 def workload(benchmark: Benchmark, report: Mapping[str, object]) -> dict[str, object]:
@@ -68,6 +85,51 @@ def workload_digest(benchmark: Benchmark, report: Mapping[str, object]) -> str:
     """Return a short text that is equal where the workload is."""
     body = json.dumps(workload(benchmark, report), sort_keys=True, default=str)
     return hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
+
+
+def other_work(
+    first: Mapping[str, object],
+    second: Mapping[str, object],
+    known_late: Collection[str] = (),
+) -> list[str]:
+    """Return in which parts, beyond `VERSION_PARTS`, two workloads differ, in words.
+
+    Args:
+        first: The baseline's.
+        second: The candidate's.
+        known_late: Parts that only a run shows; they are compared if both are known.
+    """
+    unknown = {name for name in known_late if not (first.get(name) and second.get(name))}
+    return [
+        f"{PARTS[name]} ({part_text(first, name) or 'none'} against "
+        f"{part_text(second, name) or 'none'})"
+        for name in PARTS
+        if name not in VERSION_PARTS | unknown and first.get(name) != second.get(name)
+    ]
+
+
+def part_text(workload: Mapping[str, object], name: str) -> str:
+    """Show one part of a workload in a few words; empty where it is not known."""
+    value = workload.get(name)
+    if name in ("model_sha256", "dataset_sha256"):
+        hashes = value if isinstance(value, list) else [value]
+        return ", ".join(one[:8] for one in hashes if isinstance(one, str))
+    if name == "inputs" and isinstance(value, list):
+        return ", ".join(_input(one) for one in value if isinstance(one, Mapping))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={one}" for key, one in value.items() if one not in ({}, None))
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"version {value}" if name == "engine_version" else str(value)
+
+
+def _input(one: Mapping[str, object]) -> str:
+    shape = one.get("shape")
+    sizes = "×".join(map(str, shape)) if isinstance(shape, list) else ""
+    words = [one.get("name"), sizes, one.get("dtype")]
+    return " ".join(each for each in words if isinstance(each, str) and each)
 
 
 def _metric(description: JobDescription, report: Mapping[str, object]) -> str | None:

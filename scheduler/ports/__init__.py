@@ -10,6 +10,7 @@ from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
 from edgeyard.scheduler.ports.attempts import Attempts
 from edgeyard.scheduler.ports.benchmarks import BenchmarkFilter, Benchmarks
 from edgeyard.scheduler.ports.boards import BoardOverrides, Registrations, Reservations
+from edgeyard.scheduler.ports.checks import Checks
 from edgeyard.scheduler.ports.clock import Clock
 from edgeyard.scheduler.ports.cluster import (
     Cluster,
@@ -47,6 +48,7 @@ __all__ = [
     "Benchmarks",
     "BoardOverrides",
     "Campaigns",
+    "Checks",
     "Clock",
     "Cluster",
     "ClusterView",

@@ -13,6 +13,7 @@ from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
 from edgeyard.scheduler.ports.attempts import Attempts
 from edgeyard.scheduler.ports.benchmarks import Benchmarks
 from edgeyard.scheduler.ports.boards import BoardOverrides, Registrations, Reservations
+from edgeyard.scheduler.ports.checks import Checks
 from edgeyard.scheduler.ports.contents import Files
 from edgeyard.scheduler.ports.credits import Credits
 from edgeyard.scheduler.ports.cycles import Cycles
@@ -53,6 +54,7 @@ class UnitOfWork(Protocol):
     models: Models
     shares: Shares
     accounting: Accounting
+    checks: Checks
 
 
 _Result = TypeVar("_Result")

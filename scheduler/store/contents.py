@@ -23,6 +23,7 @@ from sqlalchemy import (
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.checks import CheckStatus
 from edgeyard.scheduler.model.files import (
     ContentRemoval,
     DownloadGrant,
@@ -40,6 +41,7 @@ from edgeyard.scheduler.store.tables import (
     attempts,
     benchmark_files,
     benchmarks,
+    checks,
     content_removals,
     file_store,
     grants,
@@ -102,6 +104,15 @@ _SCHEDULE_WITH = (
         schedules.c.user_id == bindparam("user_id"),
         schedules.c.active,
         schedules.c.description.contains(_SHA256),
+    )
+    .limit(1)
+)
+_CHECK_WITH = (
+    select(checks.c.check_id)
+    .where(
+        checks.c.user_id == bindparam("user_id"),
+        checks.c.status == CheckStatus.RUNNING.value,
+        checks.c.versions.contains(_SHA256),
     )
     .limit(1)
 )
@@ -213,6 +224,9 @@ class SqlFiles(Files):
             schedule = self._tx.value(_SCHEDULE_WITH, named)
             if schedule is not None:
                 raise Conflict(f"schedule {schedule} uses file {file_id}: end the schedule first")
+            check = self._tx.value(_CHECK_WITH, named)
+            if check is not None:
+                raise Conflict(f"{check} uses file {file_id}: cancel the check first")
             ended = {"of_user": gone.user_id, "of_sha256": gone.sha256}
             self._drop(self._tx.changed(_DROP_OF_ENDED, ended), gone.user_id)
         return gone

@@ -36,6 +36,7 @@ from sqlalchemy import (
 )
 
 from edgeyard.scheduler.model.benchmark import LIVE, TERMINAL, Status
+from edgeyard.scheduler.model.checks import CheckStatus
 from edgeyard.scheduler.model.recurring import ScheduleJobState
 from edgeyard.scheduler.model.retention import Limits, RetentionClass
 from edgeyard.scheduler.store.cycles import PARTS_LOCK
@@ -51,6 +52,7 @@ from edgeyard.scheduler.store.tables import (
     benchmarks,
     campaigns,
     charges,
+    checks,
     cycle_parts,
     cycles,
     deleted_benchmarks,
@@ -366,16 +368,22 @@ def _remove_data(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
 def content_in_use(sha256: ColumnElement[str]) -> ColumnElement[bool]:
     """Return whether a benchmark needs the content.
 
-    Or a schedule: it names its files inside its description; a hash is found there as it is.
+    Or a schedule or a check that submits others: they name their files inside their descriptions; a
+    hash is found there as it is.
     """
     return or_(
         exists().where(benchmark_files.c.sha256 == sha256, benchmark_files.c.kept),
-        _scheduled(sha256),
+        _to_be_submitted(sha256),
     )
 
 
-def _scheduled(sha256: ColumnElement[str]) -> ColumnElement[bool]:
-    return exists().where(schedules.c.active, schedules.c.description.contains(sha256))
+def _to_be_submitted(sha256: ColumnElement[str]) -> ColumnElement[bool]:
+    return or_(
+        exists().where(schedules.c.active, schedules.c.description.contains(sha256)),
+        exists().where(
+            checks.c.status == CheckStatus.RUNNING.value, checks.c.versions.contains(sha256)
+        ),
+    )
 
 
 _OLD_CYCLE = (
@@ -550,7 +558,7 @@ RULES: Mapping[str, Rule] = {
         _unnamed(user_files, user_files.c.created_at, user_files.c.file_id),
         where=user_files.c.created_at < _BEFORE,
         kept=or_(
-            _scheduled(user_files.c.sha256),
+            _to_be_submitted(user_files.c.sha256),
             exists().where(
                 benchmark_files.c.sha256 == user_files.c.sha256,
                 benchmark_files.c.kept,
@@ -579,6 +587,12 @@ RULES: Mapping[str, Rule] = {
             ),
         ),
         size=func.length(schedules.c.description),
+    ),
+    "checks": _rule(
+        _KINDS.BENCHMARKS,
+        [checks.c.ended_at, checks.c.check_id],
+        where=checks.c.ended_at < _BEFORE,
+        size=func.length(checks.c.versions) + func.length(checks.c.pairs),
     ),
     "outcomes": _rule(
         _KINDS.BENCHMARKS,

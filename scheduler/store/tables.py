@@ -657,6 +657,31 @@ shares = Table(
     Column("made_by", Text),
 )
 
+checks = Table(
+    "checks",
+    metadata,
+    Column("check_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("baseline", Text, nullable=False),
+    Column("candidate", Text, nullable=False),
+    Column("max_slowdown", Float, nullable=False),
+    Column("budget_s", Float, nullable=False),
+    Column("max_pairs", Integer, nullable=False),
+    Column("versions", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("status", Text, nullable=False, index=True),
+    Column("reason", Text, nullable=False),
+    Column("target_uid", Text),
+    Column("metric", Text, nullable=False),
+    Column("pairs", Text, nullable=False),
+    Column("run_ids", SpaceSeparated, nullable=False),
+    Column("errors", Text, nullable=False),
+    Column("ended_at", UtcTime, index=True),
+)
+
+Index("ix_checks_user", checks.c.user_id, checks.c.created_at, checks.c.check_id)
+Index("ix_checks_created_at", checks.c.created_at, checks.c.check_id)
+
 registrations = Table(
     "registrations",
     metadata,

@@ -441,3 +441,46 @@ def explanation(**changes: object) -> Body:
         "forecast": None,
         "planned": None,
     } | changes
+
+
+def check_pair(number: int, ratio: float | None = 1.0, **changes: object) -> Body:
+    """A pair of a check, of which the baseline takes 10 ms."""
+    return {
+        "baseline_id": f"a{number}",
+        "candidate_id": f"b{number}",
+        "baseline_value": 10.0,
+        "candidate_value": None if ratio is None else 10.0 * ratio,
+        "ratio": ratio,
+        "slowdown": None if ratio is None else ratio - 1,
+        "counts": ratio is not None,
+        "reasons": [],
+        **changes,
+    }
+
+
+def stored_check(status: str = "running", *pairs: Body, **changes: object) -> Body:
+    """What `GET /v1/checks/{id}` answers."""
+    return {
+        "check_id": "check-1",
+        "user_id": "ada",
+        "status": status,
+        "reason": "",
+        "baseline": "base",
+        "candidate": "parameters",
+        "target_uid": UID,
+        "metric": {"name": "p50", "title": "median latency", "unit": "ms", "better": "lower"},
+        "max_slowdown": 0.03,
+        "budget_s": 1800.0,
+        "max_pairs": 10,
+        "slowdown": None,
+        "low": None,
+        "high": None,
+        "level": 0.99375,
+        "pairs": list(pairs),
+        "run_id": None,
+        "errors": [],
+        "created_at": "2026-11-21T08:00:00Z",
+        "ended_at": None if status == "running" else "2026-11-21T08:10:00Z",
+        "links": {"self": "/v1/checks/check-1"},
+        **changes,
+    }

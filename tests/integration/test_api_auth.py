@@ -104,6 +104,10 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
         "bob": 403,
         "host": 403,
     },
+    ("POST", "/v1/checks"): USERS,
+    ("GET", "/v1/checks"): USERS,
+    ("GET", "/v1/checks/{check_id}"): OWNERS,
+    ("POST", "/v1/checks/{check_id}/cancel"): OWNERS,
     ("GET", "/v1/shares"): USERS,
     ("POST", "/v1/shares"): OWNERS,
     ("DELETE", "/v1/shares/{share_id}"): OWNERS,
@@ -553,6 +557,18 @@ def _share(api: Api) -> dict[str, str]:
     return {"share_id": api.as_("alice").post("/v1/shares", json=body).json()["share_id"]}
 
 
+def _check(api: Api) -> dict[str, str]:
+    made = api.as_("alice").post("/v1/checks", json=_CHECK)
+    assert made.status_code == 202, made.text
+    return {"check_id": made.json()["check_id"]}
+
+
+_CHECK: dict[str, object] = {
+    "baseline": {"description": description(model_url="https://example.org/old.onnx")},
+    "candidate": description(model_url="https://example.org/new.onnx"),
+}
+
+
 MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"benchmark_id", "job"}, _benchmark),
     ({"schedule_id"}, _schedule),
@@ -562,6 +578,7 @@ MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"token_id"}, _token),
     ({"lease_id"}, _lease),
     ({"share_id"}, _share),
+    ({"check_id"}, _check),
     ({"scenario", "run_id"}, _scenario),
     ({"inventory_id", "engine", "key"}, _registrations),
 )
@@ -589,6 +606,7 @@ NODE: dict[str, object] = {
 }
 BODIES: dict[str, dict[str, object]] = {
     "/v1/benchmarks": {"json": description(model_url="https://example.org/m.onnx")},
+    "/v1/checks": {"json": _CHECK},
     "/v1/campaigns": {
         "json": {
             "matrix": {"target": ["rpi4b"]},
@@ -728,7 +746,10 @@ def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
         headers={"Content-Type": "application/yaml"},
     )
     written_by_people = path.endswith(
-        ("/v1/benchmarks", "/v1/benchmarks/check", "/clone", "/clone/check", "/v1/campaigns")
+        (
+            *("/v1/benchmarks", "/v1/benchmarks/check", "/clone", "/clone/check"),
+            *("/v1/campaigns", "/v1/checks"),
+        )
     )
     assert answer.status_code == (422 if written_by_people else 415), answer.text
 
@@ -742,6 +763,7 @@ def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
         "/v1/files/{file_id}",
         "/v1/campaigns/{campaign_id}",
         "/v1/schedules/{schedule_id}",
+        "/v1/checks/{check_id}",
     ],
 )
 def test_objects_of_others_and_missing_objects_get_the_same_answer(api: Api, path: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.benchmark_api.sdk import Client, NotFoundError
-from edgeyard.benchmark_api.sdk.comparison import CHECK_TAG
+from edgeyard.scheduler.model.checks import CHECK_TAG
 from tests.builders.answers import benchmark, campaign, me, problem, row, user_file, workload
 from tests.builders.cli import printed, refusal, run
 from tests.fakes.api_server import Answer, FakeServer
