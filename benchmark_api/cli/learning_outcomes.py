@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import AsJson, add_group, echo
+from edgeyard.benchmark_api.cli.program import AsJson, Reason, add_group, echo
 from edgeyard.benchmark_api.cli.progress import progress_bar
-from edgeyard.benchmark_api.cli.pruning import Reason
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, Since, opened, utc
 
 if TYPE_CHECKING:

@@ -111,8 +111,8 @@ def _front(panels: Sequence[Any], figure: FrontFigure) -> None:
         scale = figure.scale(panel)
         axes.set_xscale("log" if x_scale.logarithmic else "linear")
         axes.set_yscale("log" if scale.logarithmic else "linear")
-        _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis.label)
-        _scaled(axes.yaxis, scale, axes.set_ylim, figure.axes[panel].label)
+        _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis)
+        _scaled(axes.yaxis, scale, axes.set_ylim, figure.axes[panel])
         axes.grid(color="#dddddd", lw=0.7)
         axes.set_axisbelow(True)
         for number, point in enumerate(figure.points, start=1):

@@ -243,7 +243,7 @@ def _front(figure: FrontFigure) -> _Parts:
     for panel in range(len(figure.axes)):
         drawn += _panel(figure, panel, top)
         top += _PANEL
-    x_label = figure.x_axis.label + (", logarithmic" if figure.x_scale.logarithmic else "")
+    x_label = label_of(figure.x_axis, figure.x_scale)
     drawn.append(f'<text x="{_LEFT}" y="{top + 6:g}">{_text(shortened(x_label, 58))}</text>')
     remarks = ["diamond: on the front; grey circle: another one beats it"]
     remarks += [f"{number} {point.remark}" for number, point in enumerate(figure.points, start=1)]
@@ -277,7 +277,7 @@ _PANEL = 176.0
 def _panel(figure: FrontFigure, panel: int, top: float) -> list[str]:
     scale, x_scale = figure.scale(panel), figure.x_scale
     bottom = top + _PANEL - 26
-    label = figure.axes[panel].label + (", logarithmic" if scale.logarithmic else "")
+    label = label_of(figure.axes[panel], scale)
     drawn = [
         f'<text x="{_LEFT}" y="{top + 11:g}">{_text(shortened(label, 58))}</text>',
         f'<path d="M{_PLOT_LEFT - 4} {bottom:g}H{_RIGHT}" stroke="currentColor"'
