@@ -17,6 +17,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from edgeyard.devices.runner.engine import TrainingEngine
+from edgeyard.devices.runner.engines import find
 from tests.builders.web import QuietHandler, serving
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -262,3 +264,10 @@ def bomb_model(elements: int) -> bytes:
         {"y": [None]},
         {"shape": np.array([elements], np.int64)},
     )
+
+
+def training_engine(name: str) -> TrainingEngine:
+    """Return a built-in engine that trains."""
+    engine = find(name)
+    assert isinstance(engine, TrainingEngine)
+    return engine

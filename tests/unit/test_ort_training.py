@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from edgeyard.devices.runner.engine import TrainingConfig, TrainingResult
-from edgeyard.devices.runner.engines import find
 from edgeyard.devices.runner.training_loop import split_rows
 from edgeyard.errors import RunFailed
 from tests.builders.networks import (
@@ -29,6 +28,7 @@ from tests.builders.networks import (
     saved,
     weights,
 )
+from tests.builders.runner import training_engine
 
 CONFIG = TrainingConfig(epochs=10, batch_size=16, learning_rate=0.3, seed=3)
 
@@ -42,7 +42,7 @@ def train(
     **parameters: object,
 ) -> TrainingResult:
     path = model if isinstance(model, Path) else saved(model, folder)
-    return find("ort").train(
+    return training_engine("ort").train(
         path, config, x, y, folder, lambda percent, phase: None, threads=1, parameters=parameters
     )
 
@@ -423,7 +423,7 @@ def test_a_corrupt_model_is_refused(tmp_path: Path, length: int) -> None:
 
 def test_progress_rises_to_the_end(tmp_path: Path) -> None:
     percents: list[float] = []
-    find("ort").train(
+    training_engine("ort").train(
         saved(gemm(), tmp_path),
         CONFIG,
         X,

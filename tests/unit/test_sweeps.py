@@ -64,7 +64,7 @@ def swept(server: FakeServer, number: int = 0) -> Any:
     return body["matrix"]["parameters"]
 
 
-def on_front(rows: Any) -> dict[str, object]:
+def on_front(rows: Any) -> dict[Any, object]:
     return {each["benchmark_id"]: each["on_front"] for each in with_fronts(rows)}
 
 
@@ -145,13 +145,19 @@ def test_a_refused_value_names_the_flag_of_the_sweep(server: FakeServer) -> None
 def test_python_and_job_files_sweep_too(server: FakeServer, tmp_path: Path) -> None:
     server.on("POST", "/v1/campaigns", Answer(ACCEPTED, 202))
     server.on("GET", "/v1/campaigns/campaign-1", campaign(benchmark("a"), benchmark("b")))
-    given = {"model": "net.onnx", "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
+    given: Any = {
+        "model": "net.onnx",
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target": "rpi4b",
+    }
     with Client(server.url) as client:
-        submitted = client.submit(**given, sweep={"threads": (1, 2)})  # type: ignore[arg-type]
+        submitted = client.submit(**given, sweep={"threads": (1, 2)})
         assert [each.benchmark_id for each in submitted] == ["a", "b"]
+        wrong: Any
         for wrong in ({}, {"threads": []}, {"threads": 1}, {"threads": "12"}):
             with pytest.raises(InvalidInput, match="/sweep"):
-                client.submit(**given, sweep=wrong)  # type: ignore[call-overload]
+                client.submit(**given, sweep=wrong)
     job = tmp_path / "job.json"
     job.write_text(json.dumps({**given, "sweep": {"threads": [1, 2]}}))
     assert run("submit", str(job)).exit_code == 0

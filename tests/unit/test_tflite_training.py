@@ -11,11 +11,11 @@ from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.engine import TrainingConfig, TrainingResult
-from edgeyard.devices.runner.engines import find
 from edgeyard.devices.runner.engines.tflite_variables import READ_SIGNATURE, TrainableFile
 from edgeyard.devices.runner.training_loop import split_rows
 from edgeyard.errors import RunFailed
 from tests.builders.networks import DATA, DEMO, digits
+from tests.builders.runner import training_engine
 
 CONFIG = TrainingConfig(epochs=6, batch_size=32, learning_rate=0.3, seed=3)
 TRAINABLE = DEMO / "digits_trainable.tflite"
@@ -31,7 +31,7 @@ def train(
     config: TrainingConfig = CONFIG,
     **parameters: object,
 ) -> TrainingResult:
-    return find("tflite").train(
+    return training_engine("tflite").train(
         model, config, x, y, folder, lambda percent, phase: None, threads=1, parameters=parameters
     )
 
