@@ -27,6 +27,7 @@ from edgeyard.scheduler.learning.model import (
     read_limited,
     unchecked_session,
 )
+from edgeyard.scheduler.learning.onnx_file import onnx_file
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -181,35 +182,17 @@ def queue_onnx(
         out: Shape (hidden,).
         linear: Shape (inputs,).
     """
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    def constant(name: str, value: NDArray[np.float64]) -> onnx.TensorProto:
-        return numpy_helper.from_array(value.astype(np.float32), name)
-
-    nodes = [
-        helper.make_node("MatMul", ["x", "W"], ["xW"]),
-        helper.make_node("Add", ["xW", "b"], ["z"]),
-        helper.make_node("Abs", ["z"], ["abs"]),
-        helper.make_node("Add", ["abs", "one"], ["below"]),
-        helper.make_node("Div", ["z", "below"], ["h"]),
-        helper.make_node("MatMul", ["h", "V"], ["hV"]),
-        helper.make_node("MatMul", ["x", "L"], ["xL"]),
-        helper.make_node("Add", ["hV", "xL"], ["score"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "queue",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["jobs", weights.shape[1]])],
-        [helper.make_tensor_value_info("score", TensorProto.FLOAT, ["jobs", 1])],
+    return onnx_file(
         [
-            constant("W", weights.T),
-            constant("b", biases),
-            constant("one", np.ones(1)),
-            constant("V", out[:, None]),
-            constant("L", linear[:, None]),
+            ("MatMul", ["x", "W"], "xW"),
+            ("Add", ["xW", "b"], "z"),
+            ("Abs", ["z"], "abs"),
+            ("Add", ["abs", "one"], "below"),
+            ("Div", ["z", "below"], "h"),
+            ("MatMul", ["h", "V"], "hV"),
+            ("MatMul", ["x", "L"], "xL"),
+            ("Add", ["hV", "xL"], "y"),
         ],
+        {"W": weights.T, "b": biases, "one": np.ones(1), "V": out[:, None], "L": linear[:, None]},
+        inputs=weights.shape[1],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.learning.features import Input
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
+from edgeyard.scheduler.learning.onnx_file import onnx_file
 from edgeyard.scheduler.model.registered_models import ModelKind
 from edgeyard.scheduler.outcomes.models import (
     MAX_RATE,
@@ -68,10 +69,12 @@ def quantile_files(kind: ModelKind, model: QuantileModel, trained_on: str) -> tu
         ]
     )
 
-    def nodes(add: _Add) -> None:
-        add("Gemm", ["x", "W", "b"], "y")
-
-    data = _onnx(nodes, {"W": matrix, "b": model.alone}, len(inputs), count)
+    data = onnx_file(
+        [("Gemm", ["x", "W", "b"], "y")],
+        {"W": matrix, "b": model.alone},
+        inputs=len(inputs),
+        outputs=count,
+    )
     return data, _manifest(kind, data, inputs, trained_on, Output.LOG_SECONDS, quantiles=QUANTILES)
 
 
@@ -89,18 +92,18 @@ def chance_files(kind: ModelKind, model: ChanceModel, trained_on: str) -> tuple[
     first[:causes] = np.eye(causes)
     rest = np.vstack([np.zeros((causes, causes)), model.weights])
 
-    def nodes(add: _Add) -> None:
-        add("MatMul", ["x", "first"], "rate")
-        add("Clip", ["rate", "min", "max"], "chance")
-        add("Log", ["chance"], "log_chance")
-        add("Sub", ["one", "chance"], "other")
-        add("Log", ["other"], "log_other")
-        add("Sub", ["log_chance", "log_other"], "odds")
-        add("Mul", ["odds", "a"], "history")
-        add("Gemm", ["x", "W", "b"], "correction")
-        add("Add", ["history", "correction"], "z")
-        add("Sigmoid", ["z"], "y")
-
+    nodes = (
+        ("MatMul", ["x", "first"], "rate"),
+        ("Clip", ["rate", "min", "max"], "chance"),
+        ("Log", ["chance"], "log_chance"),
+        ("Sub", ["one", "chance"], "other"),
+        ("Log", ["other"], "log_other"),
+        ("Sub", ["log_chance", "log_other"], "odds"),
+        ("Mul", ["odds", "a"], "history"),
+        ("Gemm", ["x", "W", "b"], "correction"),
+        ("Add", ["history", "correction"], "z"),
+        ("Sigmoid", ["z"], "y"),
+    )
     constants = {
         "first": first,
         "min": np.array(MIN_RATE),
@@ -110,7 +113,7 @@ def chance_files(kind: ModelKind, model: ChanceModel, trained_on: str) -> tuple[
         "W": rest,
         "b": model.offsets,
     }
-    data = _onnx(nodes, constants, len(inputs), causes)
+    data = onnx_file(nodes, constants, inputs=len(inputs), outputs=causes)
     names = tuple(name.removesuffix("_failure_rate") for name in model.rates)
     return data, _manifest(
         kind, data, inputs, trained_on, Output.FAILURE, causes=names if causes > 1 else ()
@@ -142,34 +145,3 @@ def _manifest(
             trained_on=trained_on,
         )
     )
-
-
-_Add = Callable[[str, Sequence[str], str], None]
-
-
-def _onnx(
-    nodes: Callable[[_Add], None], constants: dict[str, Floats], inputs: int, outputs: int
-) -> bytes:
-    """Return a graph as ONNX (opset 13): float32, any number of rows."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    made: list[onnx.NodeProto] = []
-
-    def add(kind: str, takes: Sequence[str], gives: str) -> None:
-        made.append(helper.make_node(kind, list(takes), [gives]))
-
-    nodes(add)
-    graph = helper.make_graph(
-        made,
-        "edgeyard",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["pairs", inputs])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["pairs", outputs])],
-        [
-            numpy_helper.from_array(np.asarray(value, dtype=np.float32), name)
-            for name, value in constants.items()
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString(deterministic=True))

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
+from edgeyard.scheduler.learning.onnx_file import onnx_file
 
 Array = NDArray[np.float64]
 
@@ -101,33 +101,15 @@ def network_from_onnx(data: bytes) -> Network:
 
 
 def onnx_bytes(network: Network) -> bytes:
-    """Return the sigmoid of a network with one output as ONNX (opset 13): float32, any rows."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
-    nodes: list[onnx.NodeProto] = []
-
-    def node(kind: str, takes: Sequence[str], gives: str) -> str:
-        nodes.append(helper.make_node(kind, list(takes), [gives]))
-        return gives
-
-    hidden = node("Relu", [node("Gemm", ["x", "W1", "b1"], "before")], "hidden")
-    past = node("Gemm", ["x", "S", "b2"], "past")
-    node("Sigmoid", [node("Gemm", [hidden, "W2", past], "z")], "y")
-    graph = helper.make_graph(
-        nodes,
-        "edgeyard",
+    """Return the sigmoid of a network with one output as an ONNX file."""
+    return onnx_file(
         [
-            helper.make_tensor_value_info(
-                "x", TensorProto.FLOAT, ["pairs", len(network.weights["W1"])]
-            )
+            ("Gemm", ["x", "W1", "b1"], "before"),
+            ("Relu", ["before"], "hidden"),
+            ("Gemm", ["x", "S", "b2"], "past"),
+            ("Gemm", ["hidden", "W2", "past"], "z"),
+            ("Sigmoid", ["z"], "y"),
         ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["pairs", 1])],
-        [
-            numpy_helper.from_array(value.astype(np.float32), name)
-            for name, value in network.weights.items()
-        ],
+        network.weights,
+        inputs=len(network.weights["W1"]),
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.checker.check_model(model)
-    return bytes(model.SerializeToString(deterministic=True))
