@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,203 +82,264 @@ class Assignment:
 
 
 def assign(
-    batch: Batch,
-    pending: Sequence[PendingBenchmark],
-    order: NDArray[np.intp],
-    ready: NDArray[np.bool_],
-    pairs: Pairs,
-    scores: NDArray[np.float32],
-    ledgers: Ledgers,
-    timeline: Timeline,
-    planner: CostPlanner,
-    max_joint_jobs: int = 0,
-    mapper: Mapper | None = None,
-    guarded: NDArray[np.bool_] | None = None,
-    explorer: Explorer | None = None,
-    gangs: Mapping[int, Gang] = MappingProxyType({}),
-    gang_placer: GangPlacer | None = None,
+    boards: BoardState,
+    queue: NDArray[np.intp],
+    *,
+    gangs: Mapping[int, Gang],
+    gang_placer: GangPlacer,
+    mapper: Mapper | None,
+    explorer: Explorer,
+    max_joint_jobs: int,
 ) -> Assignment:
-    """Assign boards to benchmarks.
+    """Assign boards to benchmarks, in passes on one state of the boards.
 
     Args:
-        pending: The benchmarks, in the batch's order.
-        order: Rows of benchmarks, first to last.
-        ready: Shape (jobs,): may be placed at all.
-        pairs: Which class may use which board.
-        scores: Shape (pairs,).
-        ledgers: What users may still have; they are asked and updated in the order of the queue.
-        timeline: Which boards are reserved for whom, and who might not be over in time.
-        planner: Learns of each benchmark what it gets, and may hold it back if it has neither
-            waited for the policy's ``guard_s`` nor a reservation that is due.
-        max_joint_jobs: Maximum queue that is assigned jointly, if no boards share cores.
-        mapper: Chooses the boards of all that neither have waited for the policy's ``guard_s`` nor
-            have a reservation that is due; None: the policy has no mapping.
-        guarded: Shape (jobs,): have waited for the guard time; None: no benchmark.
-        explorer: Draws benchmarks that get a board at random; None: all get the best one.
+        boards: All of them are free.
+        queue: Rows of benchmarks that may be placed, first to last.
         gangs: The gang of each benchmark that has one, by row.
-        gang_placer: Finds boards for them; needed where there are gangs.
+        gang_placer: Finds boards for them.
+        mapper: Chooses the boards of all that are in no gang, have not waited for the policy's
+            ``guard_s`` and have no reservation that is due; None: the policy has no mapping.
+        explorer: Draws benchmarks that get a board at random.
+        max_joint_jobs: Maximum queue that is assigned jointly, if no boards share cores.
     """
-    boards = batch.shape[1]
-    board_of_job = [NO_ROW] * len(pending)
-    blocked_by = np.full(boards, NO_ROW, dtype=np.intp)
-    conflicts = batch.snapshot.conflicts
-    rows = batch.class_of_job
-    queue = order[ready[order]]
-    if timeline.due_boards:
-        due = np.isin(queue, list(timeline.due_boards))
-        queue = np.concatenate((queue[due], queue[~due]))
+    due = np.isin(queue, list(boards.timeline.due_boards))
+    queue = np.concatenate((queue[due], queue[~due]))
     mapped_queue = queue[:0]
-    in_gang = np.isin(queue, list(gangs)) if gangs else np.zeros(len(queue), dtype=np.bool_)
-    if mapper is not None and guarded is not None:
-        first = guarded[queue] | np.isin(queue, list(timeline.due_boards)) | in_gang
+    in_gang = np.isin(queue, list(gangs))
+    if mapper is not None:
+        first = boards.guarded[queue] | np.isin(queue, list(boards.timeline.due_boards)) | in_gang
         queue, mapped_queue = queue[first], queue[~first]
-    asking = np.bincount(rows[queue], minlength=batch.shape[0])
-    open_pairs, open_scores = timeline.in_time(pairs, scores)
-    choices = _Choices(open_pairs, open_scores, batch.board_order, asking)
-    reserved_for = timeline.due_boards
-    tried = {
-        job: batch.rows_of_uids(each.tried_uids)
-        for job, each in enumerate(pending)
-        if each.tried_uids
-    }
-    avoided_of_job = _avoided_boards(batch, pending)
-    bounded = bool(ledgers)
-    kept_off = bounded and bool(timeline.next_starts or leases_of(batch))
-    withheld: dict[int, WaitReason] = {}
-    planned: dict[int, int] = {}
-    explored: dict[int, tuple[int, bool]] = {}
-    held_for: dict[int, int] = {}
-    if conflicts is None and 1 < len(queue) <= max_joint_jobs and not in_gang.any():
-        planned = _assign_jointly(batch, pending, queue, open_pairs, open_scores)
+    if 1 < len(queue) <= max_joint_jobs and not in_gang.any():
+        boards.plan_jointly(queue)
+    for job in queue.tolist():
+        if job in gangs:
+            boards.place_gang(gangs[job], gang_placer)
+        else:
+            boards.serve(job, explorer)
+    if mapper is not None and len(mapped_queue):
+        boards.map(mapper, mapped_queue)
+    return boards.assignment()
 
-    def give(job: int, board: int) -> None:
-        board_of_job[job] = board
-        planner.place(job, board)
-        take(board)
 
-    def take(board: int) -> None:
-        choices.take(board)
-        if conflicts is not None:
-            others = np.flatnonzero(conflicts[board] | conflicts[:, board])
-            others = others[others != board]
-            choices.free[others] = False
-            blocked_by[others] = np.where(blocked_by[others] == NO_ROW, board, blocked_by[others])
+class BoardState:
+    """The boards of one cycle: who got which, and why others got none although one is free.
 
-    def withhold(job: int, row: int, avoided: Sequence[int]) -> None:
-        """Record why a benchmark gets no board although one is free."""
-        if avoided and (failed := choices.best(row)) != NO_ROW:
-            withheld[job] = _retry_reason(batch, pending[job], failed)
-        elif timeline.next_starts:
-            own_later = own_reservation_reason(timeline, job)
-            reserved = NO_ROW if own_later else _reserved_board(row, pairs, timeline, choices)
-            if own_later is not None:
-                withheld[job] = own_later
-            elif reserved != NO_ROW:
-                withheld[job] = reserved_board_reason(timeline, reserved)
+    Attributes:
+        timeline: Which boards are reserved for whom, and who might not be over in time.
+        guarded: Shape (jobs,): have waited for the guard time.
+    """
 
-    def place_gang(gang: Gang, placer: GangPlacer) -> None:
-        """Give boards to all benchmarks of a gang, or state why they wait."""
-        if gang.waiting is None and (stopped := ledgers.refusal_together(gang.jobs)) is not None:
-            withheld.update(dict.fromkeys(gang.jobs, stopped))
+    def __init__(
+        self,
+        batch: Batch,
+        pending: Sequence[PendingBenchmark],
+        pairs: Pairs,
+        scores: NDArray[np.float32],
+        ledgers: Ledgers,
+        timeline: Timeline,
+        planner: CostPlanner,
+        guarded: NDArray[np.bool_],
+    ) -> None:
+        """Start with all boards free.
+
+        Args:
+            pending: The benchmarks, in the batch's order.
+            pairs: Which class may use which board.
+            scores: Shape (pairs,).
+            ledgers: What users may still have; they are asked and updated in the order of the
+                queue.
+            timeline: See the attributes.
+            planner: Learns of each benchmark what it gets, and may hold it back if it has neither
+                waited for the policy's ``guard_s`` nor a reservation that is due.
+            guarded: See the attributes.
+        """
+        self.timeline, self.guarded = timeline, guarded
+        self._batch, self._pending, self._pairs, self._scores = batch, pending, pairs, scores
+        self._ledgers, self._planner = ledgers, planner
+        self._open_pairs, self._open_scores = timeline.in_time(pairs, scores)
+        self._rows = batch.class_of_job.tolist()
+        asking = np.bincount(batch.class_of_job, minlength=batch.shape[0])
+        self._choices = _Choices(self._open_pairs, self._open_scores, batch.board_order, asking)
+        self._tried = {
+            job: batch.rows_of_uids(each.tried_uids)
+            for job, each in enumerate(pending)
+            if each.tried_uids
+        }
+        self._avoided = _avoided_boards(batch, pending)
+        self._is_kept_off = bool(timeline.next_starts or leases_of(batch))
+        self._board_of_job = [NO_ROW] * len(pending)
+        self._blocked_by = np.full(batch.shape[1], NO_ROW, dtype=np.intp)
+        self._withheld: dict[int, WaitReason] = {}
+        self._planned: dict[int, int] = {}
+        self._explored: dict[int, tuple[int, bool]] = {}
+        self._held_for: dict[int, int] = {}
+        self._holds: Mapping[int, Hold] = {}
+
+    def plan_jointly(self, queue: NDArray[np.intp]) -> None:
+        """Choose the boards that serve this queue best together; `serve` gives them."""
+        if self._batch.snapshot.conflicts is None:
+            self._planned = _assign_jointly(
+                self._batch, self._pending, queue, self._open_pairs, self._open_scores
+            )
+
+    def serve(self, job: int, explorer: Explorer) -> None:
+        """Give a benchmark the board reserved for it or its own choice, or state why it waits."""
+        own, best = self._own_board(job), self._best(job)
+        if own == NO_ROW and best == NO_ROW:
+            self._planner.pass_over(job)
+            refused = self._ledgers.refusal(job) if self._is_kept_off else None
+            if refused is None:
+                self._withhold(job)
+            else:
+                self._withheld[job] = refused
+            return
+        refused = self._ledgers.refusal(job)
+        if refused is not None:
+            self._withheld[job] = refused
+            return
+        planned = self._planned.get(job, NO_ROW)
+        if planned != NO_ROW and self._choices.free[planned]:
+            best = planned
+        if own == NO_ROW:
+            board = self._choose(job, best, explorer)
+        else:
+            board = own if self._score(job, own) >= self._score(job, best) else best
+        if board != NO_ROW:
+            self._ledgers.place(job)
+            self._give(job, board)
+
+    def place_gang(self, gang: Gang, placer: GangPlacer) -> None:
+        """Give boards to all benchmarks of a gang, or state why they wait; once for all of them."""
+        if gang.jobs[0] in self._withheld or self._board_of_job[gang.jobs[0]] != NO_ROW:
             return
         refused = gang.waiting
         if refused is None:
-            found = placer.boards(gang, pairs, open_pairs, open_scores, reserved_for, choices.free)
-            if len(found) == gang.size:
-                for each, board in zip(gang.jobs, found, strict=True):
-                    ledgers.place(each)
-                    give(each, board)
+            stopped = self._ledgers.refusal_together(gang.jobs)
+            if stopped is not None:
+                self._withheld.update(dict.fromkeys(gang.jobs, stopped))
                 return
-            is_guarded = guarded is not None and bool(guarded[list(gang.jobs)].any())
-            holds = is_guarded and placer.may_hold(gang)
+            free, due_boards = self._choices.free, self.timeline.due_boards
+            found = placer.boards(
+                gang, self._pairs, self._open_pairs, self._open_scores, due_boards, free
+            )
+            if len(found) == gang.size:
+                for job, board in zip(gang.jobs, found, strict=True):
+                    self._ledgers.place(job)
+                    self._give(job, board)
+                return
+            holds = bool(self.guarded[list(gang.jobs)].any()) and placer.may_hold(gang)
             for board in found if holds else ():
-                take(board)
-                held_for[board] = gang.jobs[0]
+                self._take(board)
+                self._held_for[board] = gang.jobs[0]
             refused = waiting_reasons.gang_boards(gang.size, len(found), held=holds)
-        for each in gang.jobs:
-            planner.pass_over(each)
-            withheld[each] = refused
+        for job in gang.jobs:
+            self._planner.pass_over(job)
+            self._withheld[job] = refused
 
-    for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
-        if job in gangs:
-            if gang_placer is not None and job not in withheld and board_of_job[job] == NO_ROW:
-                place_gang(gangs[job], gang_placer)
-            continue
-        own = reserved_for.get(job, NO_ROW)
-        avoided = avoided_of_job.get(job, ())
-        may_own = own != NO_ROW and choices.free[own] and own not in avoided
-        at_own = pairs.at(row, own) if may_own else None
-        board = choices.best(row, tried.get(job, ()), avoided)
-        if at_own is None and board == NO_ROW:
-            planner.pass_over(job)
-            if kept_off and (stopped := ledgers.refusal(job)) is not None:
-                withheld[job] = stopped
-            else:
-                withhold(job, row, avoided)
-            continue
-        if bounded and (stopped := ledgers.refusal(job)) is not None:
-            withheld[job] = stopped
-            continue
-        if planned and job in planned and choices.free[planned[job]]:
-            board = planned[job]
-        if at_own is not None:
-            at_other = None if board == NO_ROW else pairs.at(row, board)
-            if at_other is None or scores[at_own] >= scores[at_other]:
-                board = own
-        else:
-            if planner.may_hold and own == NO_ROW and (guarded is None or not guarded[job]):
-                board = planner.choose(job, board, choices.free, (*tried.get(job, ()), *avoided))
-                if board == NO_ROW:
-                    continue
-            if (
-                explorer is not None
-                and explorer.is_drawn(job)
-                and not avoided
-                and job not in tried
-                and job not in planned
-            ):
-                those = open_pairs.boards[open_pairs.of(row)]
-                those = those[choices.free[those]]
-                drawn = explorer.board(job, those)
-                if len(those) > 1:
-                    explored[job] = len(those), drawn == board
-                    board = drawn
-        if bounded:
-            ledgers.place(job)
-        give(job, board)
-    holds: Mapping[int, Hold] = {}
-    if mapper is not None and len(mapped_queue):
-        so_far = {job: board_of_job[job] for job in queue.tolist() if board_of_job[job] != NO_ROW}
+    def map(self, mapper: Mapper, queue: NDArray[np.intp]) -> None:
+        """Give benchmarks the boards that a mapping heuristic chooses among those that are left."""
+        so_far = {job: board for job, board in enumerate(self._board_of_job) if board != NO_ROW}
         mapped = mapper.map(
-            mapped_queue, open_pairs, open_scores, choices.free.copy(), so_far, ledgers
+            queue,
+            self._open_pairs,
+            self._open_scores,
+            self._choices.free.copy(),
+            so_far,
+            self._ledgers,
         )
         for job, board in mapped.boards.items():
-            give(job, board)
-        holds = mapped.holds
-        withheld.update(mapped.refused)
-        for job, row in zip(mapped_queue.tolist(), rows[mapped_queue].tolist(), strict=True):
-            if board_of_job[job] == NO_ROW and job not in withheld and job not in holds:
-                avoided = avoided_of_job.get(job, ())
-                if choices.best(row, tried.get(job, ()), avoided) == NO_ROW:
-                    planner.pass_over(job)
-                    withhold(job, row, avoided)
-    given = np.array(board_of_job, dtype=np.intp)
-    job_of_board = np.full(boards, NO_ROW, dtype=np.intp)
-    placed = np.flatnonzero(given != NO_ROW)
-    job_of_board[given[placed]] = placed
-    for board, first_job in held_for.items():
-        job_of_board[board] = first_job
-    return Assignment(
-        board_of_job=given,
-        job_of_board=job_of_board,
-        blocked_by=blocked_by,
-        withheld=_WithheldReasons(batch, withheld, {**holds, **planner.holds})
-        if holds or planner.holds
-        else withheld,
-        holds=holds,
-        explored=explored,
-        planned=planner.holds,
-    )
+            self._give(job, board)
+        self._holds = mapped.holds
+        self._withheld.update(mapped.refused)
+        for job in queue.tolist():
+            has_answer = job in self._withheld or job in self._holds
+            if self._board_of_job[job] == NO_ROW and not has_answer and self._best(job) == NO_ROW:
+                self._planner.pass_over(job)
+                self._withhold(job)
+
+    def assignment(self) -> Assignment:
+        """Return what the passes have led to."""
+        given = np.array(self._board_of_job, dtype=np.intp)
+        job_of_board = np.full(self._batch.shape[1], NO_ROW, dtype=np.intp)
+        placed = np.flatnonzero(given != NO_ROW)
+        job_of_board[given[placed]] = placed
+        for board, job in self._held_for.items():
+            job_of_board[board] = job
+        all_holds: dict[int, Hold | BoardPlan] = {**self._holds, **self._planner.holds}
+        return Assignment(
+            board_of_job=given,
+            job_of_board=job_of_board,
+            blocked_by=self._blocked_by,
+            withheld=_WithheldReasons(self._batch, self._withheld, all_holds)
+            if all_holds
+            else self._withheld,
+            holds=self._holds,
+            explored=self._explored,
+            planned=self._planner.holds,
+        )
+
+    def _own_board(self, job: int) -> int:
+        """Return the board that is reserved for a benchmark now, if it can have it."""
+        own = self.timeline.due_boards.get(job, NO_ROW)
+        if own == NO_ROW or not self._choices.free[own] or own in self._avoided.get(job, ()):
+            return NO_ROW
+        return NO_ROW if self._pairs.at(self._rows[job], own) is None else own
+
+    def _best(self, job: int) -> int:
+        tried, avoided = self._tried.get(job, ()), self._avoided.get(job, ())
+        return self._choices.best(self._rows[job], tried, avoided)
+
+    def _score(self, job: int, board: int) -> float:
+        pair = None if board == NO_ROW else self._pairs.at(self._rows[job], board)
+        return -np.inf if pair is None else float(self._scores[pair])
+
+    def _choose(self, job: int, best: int, explorer: Explorer) -> int:
+        """Return the best board, or another one at random; `NO_ROW`: the planner holds it back."""
+        tried, avoided = self._tried.get(job, ()), self._avoided.get(job, ())
+        may_hold = self._planner.may_hold and job not in self.timeline.due_boards
+        if may_hold and not self.guarded[job]:
+            best = self._planner.choose(job, best, self._choices.free, (*tried, *avoided))
+        settled = best == NO_ROW or tried or avoided or job in self._planned
+        if settled or not explorer.is_drawn(job):
+            return best
+        boards = self._open_pairs.boards[self._open_pairs.of(self._rows[job])]
+        boards = boards[self._choices.free[boards]]
+        if len(boards) <= 1:
+            return best
+        drawn = explorer.board(job, boards)
+        self._explored[job] = len(boards), drawn == best
+        return drawn
+
+    def _give(self, job: int, board: int) -> None:
+        self._board_of_job[job] = board
+        self._planner.place(job, board)
+        self._take(board)
+
+    def _take(self, board: int) -> None:
+        """Take a board, and those that must not run next to it."""
+        self._choices.take(board)
+        conflicts = self._batch.snapshot.conflicts
+        if conflicts is not None:
+            others = np.flatnonzero(conflicts[board] | conflicts[:, board])
+            others = others[others != board]
+            self._choices.free[others] = False
+            blocked = self._blocked_by[others]
+            self._blocked_by[others] = np.where(blocked == NO_ROW, board, blocked)
+
+    def _withhold(self, job: int) -> None:
+        """Record why a benchmark gets no board although one is free."""
+        row = self._rows[job]
+        if job in self._avoided and (failed := self._choices.best(row)) != NO_ROW:
+            self._withheld[job] = _retry_reason(self._batch, self._pending[job], failed)
+        elif self.timeline.next_starts:
+            own_later = own_reservation_reason(self.timeline, job)
+            if own_later is not None:
+                self._withheld[job] = own_later
+                return
+            reserved = _reserved_board(row, self._pairs, self.timeline, self._choices)
+            if reserved != NO_ROW:
+                self._withheld[job] = reserved_board_reason(self.timeline, reserved)
 
 
 class _WithheldReasons(Mapping[int, WaitReason]):
@@ -373,9 +433,7 @@ class _Choices:
         bits = np.ascontiguousarray(scores + np.float32(0.0)).view(np.uint32)  # -0 becomes 0
         self._keys = (~bits).astype(np.uint64) << _HALF | place[pairs.boards]
         self._asking, self._starts = asking.tolist(), pairs.starts.tolist()
-        for row in np.flatnonzero(asking > 1).tolist():
-            self._keys[self._starts[row] : self._starts[row + 1]].sort()
-        self._boards = board_order[self._keys & _PLACE]
+        self._boards, self._board_order = pairs.boards, board_order
         self._flags = bytearray(b"\x01" * len(place))
         self.free = np.frombuffer(self._flags, dtype=np.bool_)
         self._firsts: dict[int, Iterator[int]] = {}
@@ -412,7 +470,8 @@ class _Choices:
     def _free_boards(self, row: int) -> Iterator[int]:
         """Yield the best board while it is free, then the next one."""
         flags = self._flags
-        for board in self._boards[self._starts[row] : self._starts[row + 1]].tolist():
+        keys = np.sort(self._keys[self._starts[row] : self._starts[row + 1]])
+        for board in self._board_order[keys & _PLACE].tolist():
             while flags[board]:
                 yield board
 

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.assign import assign
+from edgeyard.scheduler.decide.assign import BoardState, assign
 from edgeyard.scheduler.decide.binding import STRICT, AllowLists, bindings_of
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
@@ -221,23 +221,24 @@ def decide(
 
     planner = make_planner(batch, pending, given.holders, policy, queue, timeline, scores, plugins)
     assignment = assign(
-        batch,
-        pending,
-        order,
-        ready,
-        scores.pairs,
-        scores.combined,
-        ledgers,
-        timeline,
-        planner,
-        policy.max_joint_jobs,
+        BoardState(
+            batch,
+            pending,
+            scores.pairs,
+            scores.combined,
+            ledgers,
+            timeline,
+            planner,
+            queue.guarded,
+        ),
+        order[ready[order]],
+        gangs=gangs,
+        gang_placer=gang_placer,
         mapper=Mapper(batch, pending, given.holders, policy, fits, timeline)
         if policy.planner in MAPPINGS
         else None,
-        guarded=queue.guarded,
         explorer=Explorer(batch, pending, scores.pairs, scores.costs, policy.explore_share),
-        gangs=gangs,
-        gang_placer=gang_placer,
+        max_joint_jobs=policy.max_joint_jobs,
     )
     unplaced = ready & (assignment.board_of_job == NO_ROW)
     unplaced[assignment.held] = False  # a board is free, and it waits for a better one
