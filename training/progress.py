@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -11,8 +9,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import InvalidInput
+from edgeyard.training.checkpoint import loaded_checkpoint, save_checkpoint
 
 Floats = NDArray[np.float64]
 
@@ -85,16 +83,8 @@ def save_progress(path: Path, progress: Progress, settings: TrainingSettings, da
         "generation": progress.generation,
         "curve": [asdict(point) for point in progress.curve],
     }
-    buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        header=np.array(json.dumps(header)),
-        best=progress.best,
-        weights=progress.weights,
-        **{f"state_{name}": array for name, array in progress.state.items()},  # type: ignore[arg-type]
-    )
-    with open_atomically(path, sync=True) as file:
-        file.write(buffer.getvalue())
+    state = {f"state_{name}": array for name, array in progress.state.items()}
+    save_checkpoint(path, header, {"best": progress.best, "weights": progress.weights, **state})
 
 
 def load_progress(path: Path, settings: TrainingSettings, data: str) -> Progress:
@@ -103,18 +93,11 @@ def load_progress(path: Path, settings: TrainingSettings, data: str) -> Progress
     Raises:
         InvalidInput: It is no checkpoint, or one of another training.
     """
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            arrays = {name: file[name] for name in file.files if name != "header"}
+    with loaded_checkpoint(path) as (header, arrays):
         found = {key: header[key] for key in ("format", "settings", "data")}
         curve = [Point(**point) for point in header["curve"]]
         generation = int(header["generation"])
         best, weights = arrays.pop("best"), arrays.pop("weights")
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise InvalidInput.at(
-            "--out", f"{path} is not a checkpoint of a training: {error}", "another folder"
-        ) from error
     wanted = {"format": _FORMAT, "settings": asdict(settings), "data": data}
     if _without_length(found) != _without_length(wanted) or generation > settings.generations:
         raise InvalidInput.at(

@@ -9,11 +9,9 @@ happened, and one with ``n_steps`` above the length of all episodes is Monte Car
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -26,7 +24,6 @@ import numpy as np
 import optax
 from numpy.typing import NDArray
 
-from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.kernel.streams import stream
 from edgeyard.training import cluster_steps as world
@@ -50,6 +47,7 @@ from edgeyard.training.a2c.networks import (
     targets,
 )
 from edgeyard.training.a2c.settings import A2cTraining, Critic, Reward
+from edgeyard.training.checkpoint import loaded_checkpoint, save_checkpoint
 from edgeyard.training.cluster_environment import ClusterVectorEnv
 
 Images = NDArray[np.float32]
@@ -427,12 +425,9 @@ def save_progress(path: Path, progress: Progress, settings: A2cTraining) -> None
         "settings": _comparable(settings),
         "curve": [asdict(point) for point in progress.curve],
     }
-    buffer = io.BytesIO()
     leaves = jax.tree.leaves(_tree(progress))
     arrays = {f"array_{place}": np.asarray(leaf) for place, leaf in enumerate(leaves)}
-    np.savez(buffer, header=np.array(json.dumps(header)), **arrays)  # type: ignore[arg-type]
-    with open_atomically(path, sync=True) as file:
-        file.write(buffer.getvalue())
+    save_checkpoint(path, header, arrays)
 
 
 def load_progress(path: Path, trainer: Trainer) -> Progress:
@@ -444,17 +439,11 @@ def load_progress(path: Path, trainer: Trainer) -> Progress:
     settings = trainer.settings
     start = trainer.start()
     leaves, structure = jax.tree.flatten(_tree(start))
-    try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            header = json.loads(str(file["header"]))
-            known = header["format"], header["settings"]
-            curve = [Point(**point) for point in header["curve"]]
-            same = known == (_FORMAT, _comparable(settings))
-            found = [file[f"array_{place}"] for place in range(len(leaves))] if same else []
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise InvalidInput.at(
-            "--out", f"{path} is not a checkpoint of a training: {error}", "another folder"
-        ) from error
+    with loaded_checkpoint(path) as (header, arrays):
+        known = header["format"], header["settings"]
+        curve = [Point(**point) for point in header["curve"]]
+        same = known == (_FORMAT, _comparable(settings))
+        found = [arrays[f"array_{place}"] for place in range(len(leaves))] if same else []
     if not same:
         raise InvalidInput.at(
             "--out",

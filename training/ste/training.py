@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from edgeyard.scheduler.learning.check import CHUNK
 from edgeyard.scheduler.learning.features import Encoder, Input
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
 from edgeyard.scheduler.learning.model import read_manifest
+from edgeyard.training.checkpoint import loaded_checkpoint, save_checkpoint
 from edgeyard.training.ste.network import (
     Array,
     Network,
@@ -385,10 +385,8 @@ def write_checkpoint(path: Path, state: TrainingState) -> None:
         **{f"weight.{name}": value for name, value in state.network.weights.items()},
         **{f"mean.{name}": value for name, value in state.means.items()},
         **{f"square.{name}": value for name, value in state.squares.items()},
-        "counts": np.array([state.steps, state.episodes], dtype=np.int64),
     }
-    with open_atomically(path, sync=True) as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes allow_pickle for a column
+    save_checkpoint(path, {"steps": state.steps, "episodes": state.episodes}, arrays)
 
 
 def read_checkpoint(path: Path) -> TrainingState:
@@ -397,20 +395,15 @@ def read_checkpoint(path: Path) -> TrainingState:
     Raises:
         InvalidInput: It is none.
     """
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            found: dict[str, dict[str, Array]] = {"weight": {}, "mean": {}, "square": {}}
-            for key in arrays.files:
-                kind, _, name = key.partition(".")
-                if kind in found:
-                    found[kind][name] = arrays[key].astype(np.float64)
-            steps, episodes = (int(each) for each in arrays["counts"])
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InvalidInput.at(str(path), f"is not a checkpoint: {error}") from error
-    return TrainingState(
-        network=Network(weights=found["weight"]),
-        means=found["mean"],
-        squares=found["square"],
-        steps=steps,
-        episodes=episodes,
-    )
+    found: dict[str, dict[str, Array]] = {"weight": {}, "mean": {}, "square": {}}
+    with loaded_checkpoint(path, "--resume", "a new run") as (header, arrays):
+        for key, array in arrays.items():
+            kind, _, name = key.partition(".")
+            found[kind][name] = array.astype(np.float64)
+        return TrainingState(
+            network=Network(weights=found["weight"]),
+            means=found["mean"],
+            squares=found["square"],
+            steps=int(header["steps"]),
+            episodes=int(header["episodes"]),
+        )
