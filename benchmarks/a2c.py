@@ -14,7 +14,6 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import a2c_trace as trace_jobs
-from edgeyard.simulator.mixes import JobMix
 from edgeyard.training.a2c.judgement import (
     RULES,
     Sequences,
@@ -34,7 +32,7 @@ from edgeyard.training.a2c.judgement import (
     play,
     unseen_sequences,
 )
-from edgeyard.training.a2c.settings import A2cTraining, Critic, NetworkKind, Reward
+from edgeyard.training.a2c.settings import A2cTraining, settings_of
 from edgeyard.training.a2c.trainer import (
     Point,
     Progress,
@@ -59,7 +57,6 @@ _DRAWS = 2_000
 """Number of bootstrap draws of the seeds."""
 _MAX_POINTS = 100
 """About as many points a curve keeps."""
-_ENUMS = {"critic": Critic, "network": NetworkKind, "reward": Reward}
 
 
 def experiments() -> Mapping[str, Any]:
@@ -67,21 +64,10 @@ def experiments() -> Mapping[str, Any]:
     return tomllib.loads(EXPERIMENTS.read_text("utf-8"))
 
 
-def settings_of(options: Mapping[str, Any], seed: int) -> A2cTraining:
-    """Return the settings of a variant; raises TypeError for an unknown name."""
-    given = {**options, "seed": seed}
-    given.pop("label")
-    mix = JobMix()
-    if given.pop("trace", None):
-        mix = trace_jobs.MIX
-    names = [name for name in ("rate", "resources") if name in given]
-    mix = replace(mix, **{name: given.pop(name) for name in names})
-    for name, kind in _ENUMS.items():
-        if name in given:
-            given[name] = kind(given[name])
-    if "n_steps" in given:
-        given["n_steps"] = given["n_steps"] or None
-    return A2cTraining(mix=mix, **given)
+def variant_settings(options: Mapping[str, Any], seed: int) -> A2cTraining:
+    """Return the settings of a variant; raises InvalidInput for an unknown name."""
+    given = {name: each for name, each in options.items() if name not in ("label", "trace")}
+    return settings_of({**given, "seed": seed}, trace_jobs.MIX if options.get("trace") else None)
 
 
 class Arrivals(NamedTuple):
@@ -144,7 +130,7 @@ def run_seed(
     """
     folder = folder_of(name, options, seed)
     kept = folder / "result.json"
-    settings = settings_of(options, seed)
+    settings = variant_settings(options, seed)
     arrivals = arrivals_of(options, settings)
     if kept.exists():
         trainer = Trainer(settings, sequences=arrivals.trained, validation=arrivals.validation)
@@ -282,7 +268,7 @@ def run_variant(
         runs.append(result["run"])
         curves.append(curve)
         played["a2c"].append(Totals(*(np.array(result["played"][of]) for of in Totals._fields)))
-        settings = settings_of(options, seed)
+        settings = variant_settings(options, seed)
         judged = arrivals_of(options, settings).judged
         for rule in RULES:
             played.setdefault(rule, []).append(play(settings, judged, baseline(rule, seed)))

@@ -53,7 +53,7 @@ def actor(rate: float) -> tuple[A2cTraining, Params]:
             for name in file.files
             if name.startswith(prefix)
         }
-    return a2c.settings_of(known["options"], known["seed"]), params
+    return a2c.variant_settings(known["options"], known["seed"]), params
 
 
 def slowdown(rate: float, sequences: Sequences) -> tuple[float, int]:

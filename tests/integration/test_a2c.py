@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ from edgeyard.training.a2c.networks import (
     returns,
     targets,
 )
-from edgeyard.training.a2c.settings import A2cTraining, Critic, NetworkKind, Reward
+from edgeyard.training.a2c.settings import SETTINGS, A2cTraining, Critic, NetworkKind, Reward
 from edgeyard.training.a2c.trainer import (
     Trainer,
     curve_csv,
@@ -198,7 +199,7 @@ def same(first: Any, second: Any) -> bool:
 
 def test_n_steps_above_the_length_of_all_episodes_are_monte_carlo() -> None:
     found = []
-    for n_steps in (None, 1000, 5):
+    for n_steps in (0, 1000, 5):
         trainer = Trainer(small(n_steps=n_steps))
         found.append(trainer.train(trainer.start()))
     assert same((found[0].actor, found[0].critic), (found[1].actor, found[1].critic))
@@ -232,7 +233,7 @@ def test_rewards_are_what_their_names_say() -> None:
     mix = JobMix(rate=0.8, short=(1, 1), long=(1, 1), dominant=(2, 4), other=(1, 1))
     found = {}
     for reward in Reward:
-        trainer = Trainer(small(reward=reward, mix=mix, episodes=4, n_steps=None))
+        trainer = Trainer(small(reward=reward, mix=mix, episodes=4, n_steps=0))
         found[reward] = trainer.train(trainer.start()).curve[0].mean_return
     assert found[Reward.TURNAROUND] == pytest.approx(found[Reward.SLOWDOWN])
     assert found[Reward.SLOWDOWN] < found[Reward.WAITING] < 0.0
@@ -359,32 +360,55 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, ["learn", "a2c", *words])
 
 
-QUICK = ["--network", "dense", "--envs", "2", "--arrival-steps", "10", "--seed", "3"]
+QUICK = 'network = "dense"\nenvs = 2\narrival_steps = 10\nseed = 3\n'
+
+
+def settings_file(folder: Path, text: str) -> str:
+    path = folder / "settings.toml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rate = 0", "rate: is 0.0"),
+        ("rate = 1.5", "rate: is 1.5"),
+        ("rate = nan", "rate: is nan"),
+        ('rate = "high"', "rate: Expected `float`"),
+        ("resources = 0", "resources: is 0"),
+        ("resources = 11", "resources: is 11"),
+        ("seed = -1", "seed: is -1"),
+        ("episodes = 0", "episodes: is 0"),
+        ("n_steps = -1", "n_steps: is -1"),
+        ('network = "dense"\nstride = 1', "stride: has no effect without convolutions"),
+        ('network = "big"', "network: Invalid enum value 'big'"),
+        ("place_when_idle = true\nmasked = false", "place_when_idle: has no effect"),
+        ("envs = 3\nsame_arrivals = 2", "envs: is 3: the last group of same_arrivals = 2"),
+        ("stride = 3", "stride: is 3"),
+        ("discount = 0", "discount: is 0.0"),
+        ("discount = nan", "discount: is nan"),
+        ("actor_rate = -1", "actor_rate: is -1.0"),
+        ("entropy = -0.1", "entropy: is -0.1"),
+        ("slots = 0", "slots: is 0"),
+        ("envs = 5000", "envs: is 5000"),
+        ("speed = 1", "speed: is unknown (accepted: rate, resources, seed, "),
+        ("rate 1", "SETTINGS: "),
+    ],
+)
+def test_bad_settings_are_named_before_anything_is_written(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert message in refusal(run(settings_file(tmp_path, text)))
+    assert [each.name for each in tmp_path.iterdir()] == ["settings.toml"]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rate", "0"], "--rate: is 0.0"),
-        (["--rate", "1.5"], "--rate: is 1.5"),
-        (["--rate", "nan"], "--rate: is nan"),
-        (["--seed", "-1"], "--seed: is -1"),
-        (["--episodes", "0"], "--episodes: is 0"),
-        (["--n-steps", "0"], "--n-steps: is 0"),
-        (["--n-steps", "5", "--monte-carlo"], "--n-steps: has no effect with --monte-carlo"),
-        (["--network", "dense", "--stride", "1"], "--stride: has no effect with --network dense"),
-        (["--place-when-idle", "--no-mask"], "--place-when-idle: has no effect with --no-mask"),
-        (
-            ["--envs", "3", "--same-arrivals", "2"],
-            "--envs: is 3: the last group of --same-arrivals 2",
-        ),
-        (["--stride", "3"], "--stride: is 3"),
-        (["--discount", "0"], "--discount: is 0.0"),
-        (["--discount", "nan"], "--discount: is nan"),
-        (["--actor-rate", "-1"], "--actor-rate: is -1.0"),
-        (["--entropy", "-0.1"], "--entropy: is -0.1"),
-        (["--slots", "0"], "--slots: is 0"),
-        (["--envs", "5000"], "--envs: is 5000"),
+        (["nowhere.toml"], "SETTINGS: nowhere.toml: "),
+        (["--seed", "-1"], "seed: is -1"),
         (["--plot", "nowhere/x.png"], "--plot: there is no folder"),
     ],
 )
@@ -394,6 +418,13 @@ def test_bad_options_are_named_before_anything_is_written(
     monkeypatch.chdir(tmp_path)
     assert message in refusal(run(*words))
     assert not list(tmp_path.iterdir())
+
+
+def test_the_how_to_explains_each_setting() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/environments.md").read_text("utf-8")
+    section = page.partition("## Train the paper's agent")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    assert sorted(name for row in rows for name in re.findall("`(.+?)`", row)) == sorted(SETTINGS)
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
@@ -409,7 +440,7 @@ def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Pa
         load_progress(path, Trainer(small(seed=5, reward=Reward.WAITING)))
     annealed = Trainer(small(episodes=4, anneal=True))
     save_progress(tmp_path / "annealed.npz", annealed.start(), annealed.settings)
-    with pytest.raises(InvalidInput, match=r"episodes 4; with --anneal it ends there and can't"):
+    with pytest.raises(InvalidInput, match=r"episodes 4; with anneal it ends there and can't"):
         load_progress(tmp_path / "annealed.npz", Trainer(small(episodes=8, anneal=True)))
     plain = Trainer(small(episodes=4))
     save_progress(tmp_path / "plain.npz", plain.start(), plain.settings)
@@ -441,7 +472,8 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "edgeyard", "learn", "a2c", *QUICK]
+    quick = settings_file(tmp_path, QUICK)
+    command = [sys.executable, "-m", "edgeyard", "learn", "a2c", quick]
     killed = subprocess.Popen(
         [*command, "--episodes", "1000000", "--out", str(out)],
         stderr=subprocess.DEVNULL,
@@ -459,7 +491,7 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
         done = json.loads(str(file["header"]))["curve"][-1]["episodes"]
     assert done >= 10
     more = ["--episodes", str(done + 10)]
-    again = run(*QUICK, *more, "--out", str(out), "--json", "--plot", str(tmp_path / "c.png"))
+    again = run(quick, *more, "--out", str(out), "--json", "--plot", str(tmp_path / "c.png"))
     assert again.exit_code == 0, again.stderr
     assert f"going on from episode {done}" in again.stderr
     found = json.loads(again.stdout)
@@ -468,7 +500,7 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     assert policies == ["a2c", "sjf", "tetris", "random", "place", "hold"]
     assert json.loads((out / "judged.json").read_text()) == found
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
-    through = run(*QUICK, *more, "--out", str(tmp_path / "through"))
+    through = run(quick, *more, "--out", str(tmp_path / "through"))
     assert through.exit_code == 0, through.stderr
     assert "SLOWDOWN" in through.stdout
     with (
@@ -477,7 +509,7 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     ):
         names = [name for name in one.files if name != "header"]
         assert all(np.array_equal(one[name], other[name]) for name in names)
-    refused = refusal(run(*QUICK, *more, "--rate", "0.5", "--out", str(out)))
+    refused = refusal(run(settings_file(tmp_path, f"{QUICK}rate = 0.5"), *more, "--out", str(out)))
     assert "belongs to a training with mix" in refused
 
 

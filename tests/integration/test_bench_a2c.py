@@ -19,9 +19,10 @@ from benchmarks.a2c import (
     markdown,
     run_variant,
     same_return,
-    settings_of,
+    variant_settings,
 )
 from benchmarks.a2c_trace import window_of
+from edgeyard.errors import InvalidInput
 from edgeyard.training.a2c.judgement import (
     baseline,
     mean_slowdown,
@@ -42,13 +43,13 @@ def test_all_experiments_have_valid_settings_and_five_seeds() -> None:
     for name, experiment in known.items():
         assert len(experiment["seeds"]) >= 5 or name == "choice"
         for variant in experiment["variants"]:
-            assert settings_of({**experiment["all"], **variant}, 3).seed == 3
-    rates = [settings_of(each, 1).mix.rate for each in known["rates"]["variants"]]
+            assert variant_settings({**experiment["all"], **variant}, 3).seed == 3
+    rates = [variant_settings(each, 1).mix.rate for each in known["rates"]["variants"]]
     assert rates == [0.6, 0.7, 0.8, 0.9]
-    assert settings_of({"label": "m", "n_steps": 0}, 1).n_steps is None
-    assert settings_of({"label": "d", "network": "dense"}, 1).network is NetworkKind.DENSE
-    with pytest.raises(TypeError, match="speed"):
-        settings_of({"label": "x", "speed": 1}, 1)
+    assert variant_settings({"label": "m", "n_steps": 0}, 1).n_steps == 0
+    assert variant_settings({"label": "d", "network": "dense"}, 1).network is NetworkKind.DENSE
+    with pytest.raises(InvalidInput, match="speed: is unknown"):
+        variant_settings({"label": "x", "speed": 1}, 1)
 
 
 def curve(

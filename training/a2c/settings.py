@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from edgeyard.errors import InvalidInput
 from edgeyard.simulator.mixes import JobMix
@@ -49,7 +52,7 @@ class A2cTraining:
         seed: Of all draws.
         episodes: How many there are; rounded up to whole generations of ``envs``.
         n_steps: Rewards that a return sums before the critic's estimate stands for the rest; the
-            agent learns after so many actions. None: whole episodes (Monte Carlo).
+            agent learns after so many actions. 0: whole episodes (Monte Carlo).
         critic: See `Critic`.
         masked: Never choose what cannot be placed; otherwise such a choice lets time pass.
         place_when_idle: Never wait while no job is placed and one could be: every job then ends.
@@ -80,7 +83,7 @@ class A2cTraining:
 
     seed: int = 0
     episodes: int = 500
-    n_steps: int | None = 20
+    n_steps: int = 20
     critic: Critic = Critic.V
     masked: bool = True
     place_when_idle: bool = False
@@ -108,35 +111,40 @@ class A2cTraining:
         """Check the ranges.
 
         Raises:
-            InvalidInput: A number is out of range; names the flag of ``edgeyard learn a2c``.
+            InvalidInput: A number is out of range, or two settings exclude each other.
         """
-        for flag, value, low, high in (
-            ("--seed", self.seed, 0, MAX_SEED),
-            ("--episodes", self.episodes, 1, 10_000_000),
-            ("--n-steps", 1 if self.n_steps is None else self.n_steps, 1, 100_000),
-            ("--envs", self.envs, 1, 1024),
-            ("--imitation-episodes", self.imitation_episodes, 0, self.episodes),
-            ("--validation", self.validation, 1, 1000),
-            ("--same-arrivals", self.same_arrivals, 1, self.envs),
-            ("--stride", self.stride, 1, 2),
-            ("--slots", self.slots, 1, 100),
-            ("--arrival-steps", self.arrival_steps, 2, 10_000),
+        for name, value, low, high in (
+            ("seed", self.seed, 0, MAX_SEED),
+            ("episodes", self.episodes, 1, 10_000_000),
+            ("n_steps", self.n_steps, 0, 100_000),
+            ("envs", self.envs, 1, 1024),
+            ("imitation_episodes", self.imitation_episodes, 0, self.episodes),
+            ("validation", self.validation, 1, 1000),
+            ("same_arrivals", self.same_arrivals, 1, self.envs),
+            ("stride", self.stride, 1, 2),
+            ("slots", self.slots, 1, 100),
+            ("resources", self.mix.resources, 1, 10),
+            ("arrival_steps", self.arrival_steps, 2, 10_000),
         ):
             if not low <= value <= high:
-                raise InvalidInput.at(flag, f"is {value}", f"{low} to {high}")
+                raise InvalidInput.at(name, f"is {value}", f"{low} to {high}")
         if self.envs % self.same_arrivals:
             size = self.same_arrivals
-            reason = f"is {self.envs}: the last group of --same-arrivals {size} would be smaller"
-            raise InvalidInput.at("--envs", reason, f"a multiple of {size}")
-        for flag, number, above in (
-            ("--discount", self.discount, 0.0),
-            ("--actor-rate", self.actor_rate, 0.0),
-            ("--critic-rate", self.critic_rate, 0.0),
-            ("--entropy", self.entropy, -math.ulp(0.0)),
+            reason = f"is {self.envs}: the last group of same_arrivals = {size} would be smaller"
+            raise InvalidInput.at("envs", reason, f"a multiple of {size}")
+        for name, number, above in (
+            ("rate", self.mix.rate, 0.0),
+            ("discount", self.discount, 0.0),
+            ("actor_rate", self.actor_rate, 0.0),
+            ("critic_rate", self.critic_rate, 0.0),
+            ("entropy", self.entropy, -math.ulp(0.0)),
         ):
             if not above < number <= 1.0:
                 start = "from 0" if above < 0.0 else "above 0"
-                raise InvalidInput.at(flag, f"is {number}", f"a number {start}, at most 1")
+                raise InvalidInput.at(name, f"is {number}", f"a number {start}, at most 1")
+        if self.place_when_idle and not self.masked:
+            reason = "has no effect with masked = false"
+            raise InvalidInput.at("place_when_idle", reason, "one of them")
 
     @property
     def max_steps(self) -> int:
@@ -161,3 +169,37 @@ class A2cTraining:
             "idle_penalty": -1.0 if is_utilisation else 0.0,
             "observation": "compact" if self.network is NetworkKind.COMPACT else "image",
         }
+
+
+_OF_MIX = ("rate", "resources")
+_FIXED = ("mix", "units", "horizon", "backlog")  # as the jobs of the mix need them
+SETTINGS = (*_OF_MIX, *(each.name for each in fields(A2cTraining) if each.name not in _FIXED))
+"""Names in a table of settings."""
+
+
+def settings_of(given: Mapping[str, object], mix: JobMix | None = None) -> A2cTraining:
+    """Return the settings of a table, as a settings file has it.
+
+    Args:
+        given: By name, each one of `SETTINGS`; ``rate`` and ``resources`` are the mix's.
+        mix: What arrives where the table does not state it.
+
+    Raises:
+        InvalidInput: A name is unknown, or a value is out of range or of another type.
+    """
+    if unknown := given.keys() - set(SETTINGS):
+        raise InvalidInput.at(min(unknown), "is unknown", ", ".join(SETTINGS))
+    if "stride" in given and given.get("network", "cnn") != "cnn":
+        raise InvalidInput.at("stride", "has no effect without convolutions", 'network = "cnn"')
+    of_mix = {name: given[name] for name in _OF_MIX if name in given}
+    others = {name: value for name, value in given.items() if name not in _OF_MIX}
+    try:
+        return replace(
+            msgspec.convert(others, A2cTraining),
+            mix=msgspec.convert({**msgspec.to_builtins(mix or JobMix()), **of_mix}, JobMix),
+        )
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$.")
+        if not place:  # of the mix's own checks, which begin with the name
+            place, _, reason = reason.partition(" ")
+        raise InvalidInput.at(place.rstrip("`"), reason) from error

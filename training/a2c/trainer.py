@@ -226,7 +226,7 @@ class Trainer:
                 seed=0,
                 episodes=1,
                 imitation_episodes=0,
-                n_steps=None,
+                n_steps=0,
                 reward=Reward.SLOWDOWN,
             )
         )
@@ -291,7 +291,7 @@ class Trainer:
         total, slowdowns, jobs, steps, updates, step = 0.0, 0.0, 0, 0, 0, 0
         while running.any():
             rows: list[tuple[NDArray[Any], ...]] = []
-            while running.any() and (settings.n_steps is None or len(rows) < settings.n_steps):
+            while running.any() and (not settings.n_steps or len(rows) < settings.n_steps):
                 masks = self._masks(env)
                 if imitating:
                     actions = teacher(env, images)
@@ -383,7 +383,7 @@ class Trainer:
         """Stack steps and pad them to a length that was compiled before."""
         settings, length = self.settings, len(rows)
         padded = -(-length // _PADDING_STEPS) * _PADDING_STEPS
-        if settings.n_steps is not None:
+        if settings.n_steps:
             padded = min(padded, settings.n_steps)
         columns = [np.stack(each) for each in zip(*rows, strict=True)]
         more = padded - length
@@ -476,6 +476,6 @@ def _differences(found: object, settings: A2cTraining) -> str:
     if not isinstance(found, dict):
         return "other settings"
     names = [name for name in wanted if name in found and found[name] != wanted[name]]
-    if names == ["episodes"]:  # compared with --anneal alone
-        return f"episodes {found['episodes']}; with --anneal it ends there and can't go on"
+    if names == ["episodes"]:  # compared with anneal alone
+        return f"episodes {found['episodes']}; with anneal it ends there and can't go on"
     return ", ".join(f"{name} {found[name]}" for name in names) or "another format"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+import tomllib
 from collections.abc import Callable
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,8 +40,6 @@ CHECKPOINT = "checkpoint.npz"
 CURVE = "curve.csv"
 JUDGED = "judged.json"
 JUDGED_SEQUENCES = 100
-_DEFAULT_N_STEPS = 20
-_DEFAULT_STRIDE = 2
 _COLUMNS = (
     Column(title="POLICY", of=field("policy"), whole=True),
     Column(title="SLOWDOWN", of=field("slowdown"), right=True, whole=True),
@@ -54,168 +52,29 @@ _COLUMNS = (
 )
 
 
-class CriticForm(StrEnum):
-    """Values of ``--critic``."""
-
-    V = "v"
-    Q = "q"
-
-
-class NetworkForm(StrEnum):
-    """Values of ``--network``."""
-
-    CNN = "cnn"
-    MAXPOOL = "maxpool"
-    DENSE = "dense"
-    COMPACT = "compact"
-
-
-class RewardForm(StrEnum):
-    """Values of ``--reward``."""
-
-    SLOWDOWN = "slowdown"
-    WAITING = "waiting"
-    TURNAROUND = "turnaround"
-    UTILISATION = "utilisation"
-
-
 def a2c(
-    rate: Annotated[
-        float,
-        typer.Option(metavar="P", help="Probability of an arrival in a step: above 0, at most 1."),
-    ] = 0.7,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random draws.")] = 0,
-    episodes: Annotated[int, typer.Option(metavar="N", help="Number of episodes to train.")] = 500,
+    settings_file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[SETTINGS.toml]",
+            help="Settings that differ from their defaults, as the how-to lists them.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Seed of all random draws; default: the file's, or 0."),
+    ] = None,
+    episodes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Number of episodes to train; default: the file's, or 500."),
+    ] = None,
     out: Annotated[
         Path,
         typer.Option(
             metavar="DIR", help="Folder for the checkpoint, the learning curve and the table."
         ),
     ] = Path("a2c"),
-    n_steps: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Actions between two updates; the critic estimates the reward that follows. "
-            f"Default: {_DEFAULT_N_STEPS}.",
-        ),
-    ] = None,
-    monte_carlo: Annotated[
-        bool,
-        typer.Option(
-            "--monte-carlo",
-            help="Update after each whole episode instead of after --n-steps actions.",
-        ),
-    ] = False,
-    critic: Annotated[
-        CriticForm,
-        typer.Option(
-            help="What the critic estimates. v: the value of a state; q: of an action in a state "
-            "(the paper's equation 3)."
-        ),
-    ] = CriticForm.V,
-    no_mask: Annotated[
-        bool,
-        typer.Option(
-            "--no-mask",
-            help="Let the agent also choose jobs that cannot be placed; a step of time "
-            "passes then.",
-        ),
-    ] = False,
-    network: Annotated[
-        NetworkForm,
-        typer.Option(
-            help="cnn: two convolutions; maxpool: two convolutions with max-pooling; dense: one "
-            "dense layer; compact: two dense layers on numbers instead of an image."
-        ),
-    ] = NetworkForm.CNN,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Stride of the convolutions of --network cnn: 1 or 2. Default: "
-            f"{_DEFAULT_STRIDE}.",
-        ),
-    ] = None,
-    reward: Annotated[
-        RewardForm,
-        typer.Option(
-            help="What a step costs. slowdown: 1/T for each job with a run time of T (as in "
-            "the paper "
-            "and DeepRM); waiting: 1/T for each job that is not placed; turnaround: 1 for each job "
-            "(as in edgeyard/Boards-v0); utilisation: the idle share of the cluster."
-        ),
-    ] = RewardForm.SLOWDOWN,
-    discount: Annotated[
-        float, typer.Option(metavar="X", help="Discount factor of later rewards.")
-    ] = 0.99,
-    actor_rate: Annotated[
-        float, typer.Option(metavar="X", help="Learning rate of the actor.")
-    ] = 5e-5,
-    critic_rate: Annotated[
-        float, typer.Option(metavar="X", help="Learning rate of the critic.")
-    ] = 2e-4,
-    entropy: Annotated[
-        float,
-        typer.Option(
-            metavar="X",
-            help="Weight of the entropy of the actions, which keeps the agent exploring.",
-        ),
-    ] = 0.01,
-    normalise: Annotated[
-        bool,
-        typer.Option(
-            "--normalise", help="Divide the advantages of an update by their standard deviation."
-        ),
-    ] = False,
-    anneal: Annotated[
-        bool,
-        typer.Option(
-            "--anneal",
-            help="Let learning rates and entropy weight fall to 0 over the episodes. Such a "
-            "training ends at --episodes and can't go on for more.",
-        ),
-    ] = False,
-    envs: Annotated[
-        int, typer.Option(metavar="N", help="Episodes that are played at the same time.")
-    ] = 8,
-    same_arrivals: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="How many episodes get the same arrivals: each is compared with their mean. "
-            "--envs must be a multiple of it.",
-        ),
-    ] = 1,
-    imitation_episodes: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Episodes at the beginning in which the actor imitates the rule hold.",
-        ),
-    ] = 0,
-    place_when_idle: Annotated[
-        bool,
-        typer.Option(
-            "--place-when-idle",
-            help="Never wait while no job is placed and one could be: every job then ends.",
-        ),
-    ] = False,
-    validation: Annotated[
-        int,
-        typer.Option(metavar="N", help="Sequences on which the best actor is chosen."),
-    ] = 20,
-    slots: Annotated[int, typer.Option(metavar="N", help="Waiting jobs that the agent sees.")] = 5,
-    resources: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, max=10, help="Kinds of resources of each node and job."),
-    ] = 2,
-    arrival_steps: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="Steps at the beginning of an episode in which jobs arrive."
-        ),
-    ] = 50,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE.png", help="Write the learning curve (extra `plot`)."),
@@ -231,50 +90,15 @@ def a2c(
     difference of the slowdowns. Intervals are bootstraps of the sequences. Times are steps.
 
     A training that was stopped goes on where it was when the same command runs again, also for
-    more episodes than before, except with --anneal; one that is finished is judged again.
+    more episodes than before, except with anneal = true; one that is finished is judged again.
     """
-    from edgeyard.simulator.mixes import JobMix
-    from edgeyard.training.a2c import settings as names
     from edgeyard.training.a2c.judgement import judge, unseen_sequences
+    from edgeyard.training.a2c.settings import settings_of
 
-    if not 0.0 < rate <= 1.0:
-        raise InvalidInput.at("--rate", f"is {rate}", "a number above 0, at most 1")
-    if monte_carlo and n_steps is not None:
-        raise InvalidInput.at(
-            "--n-steps",
-            "has no effect with --monte-carlo, which takes whole episodes",
-            "one of them",
-        )
-    if stride is not None and network is not NetworkForm.CNN:
-        raise InvalidInput.at(
-            "--stride", f"has no effect with --network {network}", "--network cnn"
-        )
-    if place_when_idle and no_mask:
-        raise InvalidInput.at("--place-when-idle", "has no effect with --no-mask", "one of them")
-    settings = names.A2cTraining(
-        seed=seed,
-        episodes=episodes,
-        n_steps=None if monte_carlo else n_steps if n_steps is not None else _DEFAULT_N_STEPS,
-        critic=names.Critic(critic.value),
-        masked=not no_mask,
-        network=names.NetworkKind(network.value),
-        reward=names.Reward(reward.value),
-        discount=discount,
-        actor_rate=actor_rate,
-        critic_rate=critic_rate,
-        entropy=entropy,
-        normalise=normalise,
-        anneal=anneal,
-        envs=envs,
-        same_arrivals=same_arrivals,
-        imitation_episodes=imitation_episodes,
-        place_when_idle=place_when_idle,
-        validation=validation,
-        stride=stride if stride is not None else _DEFAULT_STRIDE,
-        mix=JobMix(rate=rate, resources=resources),
-        slots=slots,
-        arrival_steps=arrival_steps,
-    )
+    given = _table(settings_file)
+    flags = {"seed": seed, "episodes": episodes}
+    given |= {name: each for name, each in flags.items() if each is not None}
+    settings = settings_of(given)
     if plot is not None:
         check_output(plot, "--plot")
         check_matplotlib()
@@ -288,8 +112,8 @@ def a2c(
         from edgeyard.training.cli.a2c_plots import curve_image
 
         curve = [(point.episodes, point.mean_slowdown) for point in progress.curve]
-        write_output(plot, "--plot", curve_image({f"rate {rate:g}": [curve]}))
-    sequences = unseen_sequences(settings.mix, JUDGED_SEQUENCES, arrival_steps)
+        write_output(plot, "--plot", curve_image({f"rate {settings.mix.rate:g}": [curve]}))
+    sequences = unseen_sequences(settings.mix, JUDGED_SEQUENCES, settings.arrival_steps)
     found = judge(settings, trainer.chooser(progress.result), sequences)
     document = _document(settings, progress, found, out)
     write_output(out / JUDGED, "--out", json_text(document, indent=2) + "\n")
@@ -310,6 +134,18 @@ def a2c(
         f"time; {JUDGED_SEQUENCES} unseen sequences; {out / CHECKPOINT}, {out / CURVE}, "
         f"{out / JUDGED}",
     )
+
+
+def _table(path: Path | None) -> dict[str, Any]:
+    """Return the table of a settings file; empty where none is named."""
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidInput.at("SETTINGS", f"{path}: {reason_of(error)}") from error
+    except ValueError as error:
+        raise InvalidInput.at("SETTINGS", f"{path} is not a TOML file: {error}") from error
 
 
 def _train(trainer: Trainer, out: Path, advanced: Callable[[str, float], None]) -> Progress:
