@@ -23,7 +23,7 @@ from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.registry import Plugins, Registry
+from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import CycleInput, Placement
 from edgeyard.scheduler.prediction.simulated_lab import expected_left_s, expected_run_times
@@ -42,80 +42,6 @@ LAB_COLUMNS = ("waiting", "busy", "ended")
 BASELINES = ("fastest", "first", "random", "earliest_end")
 
 _NOT_OFFERED = (WaitingReason.QUOTA, WaitingReason.BUDGET)
-
-
-class _AgentLab(LabWorld):
-    """A lab that stops where a cycle is due, for an agent to decide.
-
-    Attributes:
-        is_due: A cycle is due.
-        in_system: Weight of the benchmarks that have arrived and not ended.
-    """
-
-    def __init__(
-        self, scenario: Scenario, policy: Policy, plugins: Plugins, *, seed: int, reward: Reward
-    ) -> None:
-        self.is_due = False
-        self.in_system = 0.0
-        self._by_utilisation = reward == "utilisation"
-        super().__init__(scenario, policy, plugins, seed=seed)
-        if any(job.gang_id is not None for job in self._jobs):
-            reason = "has gangs, but this environment places one benchmark at a time"
-            raise InvalidInput.at(
-                scenario.name,
-                reason,
-                "a scenario in which every kind has count 1 and no job has a gang",
-            )
-        self.weights = [
-            HOUR_S / max(job.description.run_s, 1.0) if reward == "slowdown" else 1.0
-            for job in self._jobs
-        ]
-
-    def penalty_rate(self) -> float:
-        """Return what each second costs in the present state."""
-        if not self._by_utilisation:
-            return self.in_system
-        if self.in_system <= 0.0 or not self._online:
-            return 0.0
-        return max(1.0 - self._running / self._online, 0.0)
-
-    def _arrive(self, row: int) -> None:
-        self.in_system += self.weights[row]
-        super()._arrive(row)
-
-    def _close(self, state: Any, status: int) -> None:
-        self.in_system -= self.weights[state.job.row]
-        super()._close(state, status)
-
-    def _decide(self) -> None:
-        self._cycle_is_due, self._last_cycle_s = False, self.now_s
-        self._heartbeat += 1
-        self.is_due = bool(self._queue)
-
-    def place(self, placement: Placement) -> None:
-        """Start a benchmark on a board."""
-        self._place(placement)
-
-    def decided(self) -> tuple[CycleInput, CycleResult]:
-        """Return what the policy would decide now, from which masks and order come."""
-        self.cycles += 1
-        assert self._plugins is not None
-        given = self.cycle_input()
-        result = decide(given, self._policy, self._plugins)
-        if result.faults:
-            raise InvalidInput.at(f"policy {self._policy.name}", str(result.faults[0]))
-        return given, result
-
-    def end_cycle(self, result: CycleResult) -> None:
-        """Let time go on after a cycle."""
-        self.is_due = False
-        if self._queue:
-            self._refuse_what_can_never_run(result)
-            self._at(self.now_s + self._heartbeat_s, 1, self._on_heartbeat, self._heartbeat)
-
-    def row_of(self, uid: str) -> int:
-        """Return a board's row among all that are ever in the lab."""
-        return self.boards.row_of_uid[uid]
 
 
 class BoardsEnv(gymnasium.Env[Observation, np.int64]):
@@ -183,10 +109,37 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         self._offered: set[str] = set()
         self._offer: _Offer | None = None
 
-    def _new_lab(self, seed: int) -> _AgentLab:
-        return _AgentLab(
-            self._scenario, self._policy, self._plugins, seed=seed, reward=self._reward
-        )
+    def _new_lab(self, seed: int) -> LabWorld:
+        """Return a lab that stops where a decision is due.
+
+        Raises:
+            InvalidInput: It has gangs.
+        """
+        lab = LabWorld(self._scenario, self._policy, None, seed=seed)
+        if any(job.gang_id is not None for job in lab.jobs):
+            raise InvalidInput.at(
+                self._scenario.name,
+                "has gangs, but this environment places one benchmark at a time",
+                "a scenario in which every kind has count 1 and no job has a gang",
+            )
+        return lab
+
+    def _penalty_rate(self) -> float:
+        """Return what each second costs in the present state."""
+        open_jobs = self._lab.in_system
+        if self._reward == "turnaround" or not open_jobs:
+            return float(len(open_jobs))
+        if self._reward == "utilisation":
+            return self._lab.idle_share
+        return sum(HOUR_S / max(each.description.run_s, 1.0) for each in open_jobs.values())
+
+    def _decided(self) -> tuple[CycleInput, CycleResult]:
+        """Return what the policy would decide now, from which masks and order come."""
+        given = self._lab.cycle_input()
+        result = decide(given, self._policy, self._plugins)
+        if result.faults:
+            raise InvalidInput.at(f"policy {self._policy.name}", str(result.faults[0]))
+        return given, result
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -213,7 +166,7 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         self._steps += 1
         self._offered.add(offer.benchmark_id)
         if int(action) < len(self.board_uids) and offer.mask[int(action)]:
-            self._lab.place(offer.placement(self.board_uids[int(action)]))
+            self._lab.apply([offer.placement(self.board_uids[int(action)])])
         self._penalty = 0.0
         stuck = self._run()
         terminated = self._lab.ended == self._lab.count
@@ -266,16 +219,16 @@ class BoardsEnv(gymnasium.Env[Observation, np.int64]):
         lab = self._lab
         while lab.ended < lab.count:
             if lab.is_due:
-                given, result = lab.decided()
+                given, result = self._decided()
                 self._offer = _offer(lab, given, result, self._offered, len(self.board_uids))
                 if self._offer is not None:
                     return False
                 self._offered.clear()
                 try:
-                    lab.end_cycle(result)
+                    lab.end_cycle(result.waiting, result.never)
                 except InvalidInput:
                     return True
-            before, rate = lab.now_s, lab.penalty_rate()
+            before, rate = lab.now_s, self._penalty_rate()
             try:
                 lab.step(1)
             except InvalidInput:
@@ -331,7 +284,7 @@ class _Offer:
     """
 
     def __init__(
-        self, lab: _AgentLab, given: CycleInput, result: CycleResult, job: int, boards: int
+        self, lab: LabWorld, given: CycleInput, result: CycleResult, job: int, boards: int
     ) -> None:
         decided = result.decided
         self._priority = int(decided.priorities.values[job])
@@ -339,7 +292,7 @@ class _Offer:
         batch, snapshot = decided.batch, decided.snapshot
         row = int(batch.class_of_job[job])
         self.benchmark_id = decided.pending[job].benchmark_id
-        place = np.array([lab.row_of(uid) for uid in snapshot.uids], dtype=np.intp)
+        place = np.array([lab.boards.row_of_uid[uid] for uid in snapshot.uids], dtype=np.intp)
         usable = _usable(result, job)
         self.mask = np.zeros(boards, dtype=np.int8)
         self.mask[place] = usable
@@ -351,7 +304,7 @@ class _Offer:
         self.rest_s[place[~snapshot.busy & online]] = 0.0
         left_s = expected_left_s(batch, given.holders)
         for holder, left in zip(given.holders, left_s.tolist(), strict=True):
-            self.rest_s[lab.row_of(holder.target_uid)] = left
+            self.rest_s[lab.boards.row_of_uid[holder.target_uid]] = left
         _, host = np.unique(np.array(snapshot.hosts, dtype=np.str_), return_inverse=True)
         load = np.bincount(host, weights=snapshot.busy) / np.bincount(host)
         self.boards = np.zeros((boards, len(BOARD_COLUMNS)), dtype=np.float32)
@@ -398,7 +351,7 @@ def _usable(result: CycleResult, job: int) -> NDArray[np.bool_]:
 
 
 def _offer(
-    lab: _AgentLab, given: CycleInput, result: CycleResult, offered: set[str], boards: int
+    lab: LabWorld, given: CycleInput, result: CycleResult, offered: set[str], boards: int
 ) -> _Offer | None:
     """Return the first benchmark of the queue that could start and was not asked about yet."""
     decided = result.decided

@@ -254,7 +254,12 @@ def simulate_lab(
 class LabWorld:
     """A lab under a policy; `step` runs some events.
 
+    Without plugins somebody else decides: `until_decision` lets time go on until a decision is
+    due, `cycle_input` is what it depends on, `apply` carries it out, and `end_cycle` ends it.
+
     Attributes:
+        is_due: A decision of somebody else is due.
+        in_system: Benchmarks that have arrived and not ended, by id.
         boards: Their state.
         count: How many benchmarks there are in all.
         ended: How many have reached a terminal status.
@@ -298,7 +303,8 @@ class LabWorld:
         self.boards = Boards(self._lab, seed)
         self._jobs = draw_jobs(scenario, self._lab, self.boards, seed)
         self.count, self.ended, self.cycles = len(self._jobs), 0, 0
-        self.now_s = 0.0
+        self.now_s, self.is_due = 0.0, False
+        self.in_system: dict[str, LabJob] = {}
         self._states: dict[str, _JobState] = {}
         self._gangs: defaultdict[str, list[_JobState]] = defaultdict(list)
         self._queue: dict[str, _JobState] = {}
@@ -369,6 +375,51 @@ class LabWorld:
             handle(*arguments)
             self._handled += 1
         return self.ended < self.count
+
+    def until_decision(self) -> bool:
+        """Let time go on until a decision of somebody else is due.
+
+        Returns:
+            Whether one is; otherwise all benchmarks have ended.
+
+        Raises:
+            InvalidInput: The scenario has no end.
+        """
+        while not self.is_due and self.step(1):
+            pass
+        return self.is_due
+
+    def apply(self, placements: Iterable[Placement], victims: Iterable[str] = ()) -> None:
+        """Start benchmarks on their boards, then preempt others; time does not go on."""
+        for placement in placements:
+            self._place(placement)
+        for victim in victims:
+            self._preempt(victim)
+
+    def end_cycle(self, waiting: Mapping[str, WaitReason | str], never: Iterable[str] = ()) -> None:
+        """End a decision: time may go on.
+
+        Args:
+            waiting: By benchmark that was not placed: why.
+            never: Those among them that no board could ever run.
+
+        Raises:
+            InvalidInput: One of these waits for ever.
+        """
+        self.is_due, self._waiting = False, waiting
+        if self._queue:
+            self._refuse(never)
+            self._at(self.now_s + self._heartbeat_s, _NORMAL, self._on_heartbeat, self._heartbeat)
+
+    @property
+    def jobs(self) -> Sequence[LabJob]:
+        """All benchmarks, in the order of their arrivals."""
+        return self._jobs
+
+    @property
+    def idle_share(self) -> float:
+        """Idle share of the online boards; 0 where none is online."""
+        return max(1.0 - self._running / self._online, 0.0) if self._online else 0.0
 
     def _at(self, at_s: float, order: int, handle: Callable[..., None], *arguments: object) -> None:
         self._pushed += 1
@@ -464,6 +515,7 @@ class LabWorld:
         self._changed()
         state = _JobState(job=job, pending=job.pending(self._time))
         self._states[job.job_id] = state
+        self.in_system[job.job_id] = job
         if job.gang_id is not None:
             self._gangs[job.gang_id].append(state)
         if job.deadline_s is not None:
@@ -504,6 +556,7 @@ class LabWorld:
         """Give a benchmark its terminal status."""
         assert state.status in (runs.PENDING, runs.RUNNING)
         self._queue.pop(state.job.job_id, None)
+        del self.in_system[state.job.job_id]
         state.status, state.end_s = status, self.now_s
         self.ended += 1
         self._log(_CLOSE + 16 * status, state.job.row, state.board)
@@ -578,18 +631,20 @@ class LabWorld:
         self._heartbeat += 1
         if self._queue:
             self.cycles += 1
-            self._cycle()
+            if self._plugins is None:
+                self.is_due = True
+            else:
+                self._cycle(self._plugins)
 
-    def _cycle(self) -> None:
+    def _cycle(self, plugins: Plugins) -> None:
         """Decide by the service's own code, and carry it out."""
-        assert self._plugins is not None
         ended = self._new_runs
         given = self.cycle_input()
         if self._learning is not None:
             self._learning.end(ended)
-            known = self._learning.recall(given.knowledge, self._policy, self._plugins, given.now)
+            known = self._learning.recall(given.knowledge, self._policy, plugins, given.now)
             given = replace(given, knowledge=known)
-        result = decide(given, self._policy, self._plugins)
+        result = decide(given, self._policy, plugins)
         if result.faults:
             raise InvalidInput.at(
                 f"policy {self._policy.name}",
@@ -597,18 +652,15 @@ class LabWorld:
                 "plugins that answer in every cycle",
             )
         if self._learning is not None:
-            self._learning.keep(self._policy, self._plugins, result, given.now)
+            self._learning.keep(self._policy, plugins, result, given.now)
         self._charge_idle_times(result, given.now)
-        self._waiting = result.waiting
         if self.watch is not None:
             self.watch(self.now_s, given, result)
-        self._carry_out(result.placements, [each.victim_id for each in result.preemptions])
+        self.apply(result.placements, [each.victim_id for each in result.preemptions])
         for each in result.preemptions:
             state = self._states[each.benchmark_id]
             state.pending = replace(state.pending, cleared_uid=each.target_uid)
-        if self._queue:
-            self._refuse_what_can_never_run(result)
-            self._await_heartbeat()
+        self.end_cycle(result.waiting, result.never)
 
     def _charge_idle_times(self, result: CycleResult, now: datetime) -> None:
         """Charge bookings and leases for boards that stand idle for them, as the service does."""
@@ -626,16 +678,6 @@ class LabWorld:
             usage.at_s = self.now_s
             self._charged += cost
         self._idle_times.charged(due)
-
-    def _carry_out(self, placements: Iterable[Placement], victims: Iterable[str]) -> None:
-        """Start benchmarks on their boards, then preempt."""
-        for placement in placements:
-            self._place(placement)
-        for victim in victims:
-            self._preempt(victim)
-
-    def _await_heartbeat(self) -> None:
-        self._at(self.now_s + self._heartbeat_s, _NORMAL, self._on_heartbeat, self._heartbeat)
 
     def _holders_in_twin(self) -> list[BoardHolder]:
         holders = list(self._holders.values())
@@ -696,11 +738,7 @@ class LabWorld:
             for row, each in enumerate(self._lab.leases)
         )
 
-    def _refuse_what_can_never_run(self, result: CycleResult) -> None:
-        if result.decided.never.any():
-            self._refuse(result.never, lambda each: result.waiting[each].sentence)
-
-    def _refuse(self, never: Iterable[str], reason: Callable[[str], str]) -> None:
+    def _refuse(self, never: Iterable[str]) -> None:
         """Refuse a scenario in which one of these waits for ever, as no event is left."""
         if self._to_come or len(self._states) < self.count:
             return
@@ -708,7 +746,11 @@ class LabWorld:
             job = self._states[benchmark_id].job
             ends = (job.deadline_s, job.description.queue_timeout_s, job.cancel_s)
             if all(each is None for each in ends):
-                raise self._endless_wait(reason(benchmark_id), benchmark_id)
+                raise self._endless_wait(self._reason(benchmark_id), benchmark_id)
+
+    def _reason(self, benchmark_id: str) -> str:
+        reason = self._waiting.get(benchmark_id, "")
+        return reason if isinstance(reason, str) else reason.sentence
 
     def _endless_wait(self, why: str, benchmark_id: str = "") -> InvalidInput:
         waiting = len(self._queue)
@@ -716,9 +758,7 @@ class LabWorld:
         state = self._states.get(first)
         asks = f", the first is {first} for {state.job.family}" if state is not None else ""
         if not benchmark_id and first in self._waiting:
-            reason = self._waiting[first]
-            sentence = reason if isinstance(reason, str) else reason.sentence
-            why = f"{why}; its waiting reason: {sentence}"
+            why = f"{why}; its waiting reason: {self._reason(first)}"
         return InvalidInput.at(
             f"{self._scenario.name} under policy {self._policy.name}",
             "the scenario does not end: "

@@ -139,7 +139,7 @@ def test_the_test_environment_starts_gangs_as_a_whole() -> None:
     lab = EpisodeLab(
         stated(*(job(name, gang="g") for name in "abc")), load_policy("default"), seed=1
     )
-    assert lab.run_to_cycle()
+    assert lab.until_decision()
     waiting = [each for each in lab.state().jobs if each.status == "pending"]
     assert {(each.gang_id, each.gang_size) for each in waiting} == {("gang-g", 3)}
 

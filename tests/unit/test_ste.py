@@ -179,7 +179,7 @@ def test_bytes_that_are_no_json_are_refused(body: bytes) -> None:
 
 def first_state() -> TwinData:
     lab = EpisodeLab(scenario(), load_policy("default"), seed=3)
-    assert lab.run_to_cycle()
+    assert lab.until_decision()
     return lab.state()
 
 

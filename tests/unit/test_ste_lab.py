@@ -313,7 +313,7 @@ def test_boards_that_are_not_there_are_refused_with_their_key(key: str, lines: s
 
 def test_a_decision_on_a_job_or_a_node_that_is_not_free_changes_nothing() -> None:
     lab = EpisodeLab(scenario(), load_policy("default"), seed=3)
-    assert lab.run_to_cycle()
+    assert lab.until_decision()
     state = lab.state()
     job = next(each.name for each in state.jobs if each.status == "pending")
     node = state.nodes[0].id
@@ -333,7 +333,7 @@ def test_a_decision_on_a_job_or_a_node_that_is_not_free_changes_nothing() -> Non
 
 def test_the_state_names_loads_queues_and_the_past() -> None:
     lab = EpisodeLab(scenario(), load_policy("default"), seed=3)
-    assert lab.run_to_cycle()
+    assert lab.until_decision()
     first = read_twin_data(write_twin_data(lab.state(run="r")))
     assert sum(each.status in ("completed", "failed") for each in first.jobs) == 60
     assert len(cycle_input(first).knowledge.runs) == 60

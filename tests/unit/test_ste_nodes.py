@@ -186,7 +186,7 @@ def test_all_thirteen_steps_report_what_they_did() -> None:
 
 def test_a_state_shows_the_fields_of_the_schema_node_pool() -> None:
     lab = NodesLab(mixed(), named("fcfs"), seed=1)
-    assert lab.run_to_cycle()
+    assert lab.until_decision()
     state = read_twin_data(write_twin_data(lab.state(run="r")))
     assert [each.id for each in state.nodes] == ["big-1", "big-2", "small-1", "small-2"]
     assert [each.cpu_cores for each in state.nodes] == [8, 8, 4, 4]
@@ -196,7 +196,7 @@ def test_a_state_shows_the_fields_of_the_schema_node_pool() -> None:
     nodes = [each.id for each in state.nodes[: job.parts.nodes]]
     decision = Decision(job_id=job.name, node_id=nodes[0], node_ids=nodes, priority=50)
     lab.carry_out([decision])
-    assert lab.run_to_cycle()
+    assert lab.until_decision()
     after = lab.state()
     (running,) = [each for each in after.jobs if each.status == "running"]
     assert (running.name, running.parts.node_ids if running.parts else []) == (job.name, nodes)
@@ -222,7 +222,7 @@ def test_a_decision_that_nodes_cannot_take_is_refused(decision: Decision, words:
     described = NodesScenario(nodes=groups, jobs=(job,))
     of = Scenario(name="one", world="nodes", duration_s=400.0, nodes=described)
     lab = NodesLab(of, named("fcfs"), seed=1)
-    assert lab.run_to_cycle()
+    assert lab.until_decision()
     with pytest.raises(InvalidInput, match=f"/decisions/0.*{words}"):
         lab.carry_out([decision])
 
@@ -282,7 +282,7 @@ def test_a_log_is_refused_with_a_way_out() -> None:
 def test_a_wrong_state_is_refused_with_its_place(change: object, pointer: str) -> None:
     lab = NodesLab(PAPER, named("fcfs"), seed=1)
     for _ in range(3):
-        assert lab.run_to_cycle()
+        assert lab.until_decision()
         state = lab.state()
         job = next(each for each in state.jobs if each.status == "pending")
         lab.carry_out([Decision(job_id=job.name, node_id="node-1", priority=50)])

@@ -273,7 +273,7 @@ class Controller:
                 if lab is None:
                     scenario = self._scenarios.scenario(name)
                     lab = episode_world(scenario, self._scheduler.policy(), seed=seed)
-                due = lab.run_to_cycle()
+                due = lab.until_decision()
                 fetched.report(
                     f"{lab.scenario.name} at {lab.now_s:.3f} s",
                     scenario=lab.scenario.name,

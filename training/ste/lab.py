@@ -68,7 +68,6 @@ class EpisodeLab(LabWorld):
     """An episode in a simulated lab, in which each job takes a whole board.
 
     Attributes:
-        is_due: A cycle is due: a decision on the present state is awaited.
         rounds: Decisions that were carried out.
     """
 
@@ -89,7 +88,7 @@ class EpisodeLab(LabWorld):
                 f"is {scenario.world!r}, whose jobs share nodes; here each job takes a whole board",
                 'world = "boards"; for nodes: edgeyard sim run',
             )
-        self.is_due, self.rounds = False, 0
+        self.rounds = 0
         self._ended: list[Job] = []
         super().__init__(scenario, policy, None, seed=seed)
 
@@ -102,16 +101,6 @@ class EpisodeLab(LabWorld):
     def share(self) -> float:
         """Share of the jobs that have ended."""
         return self.ended / self.count
-
-    def run_to_cycle(self) -> bool:
-        """Let time go on until a cycle is due; return whether one is: otherwise all have ended.
-
-        Raises:
-            InvalidInput: The scenario has no end.
-        """
-        while not self.is_due and self.step(1):
-            pass
-        return self.is_due
 
     def state(self, *, run: str = "", episode: int = 0) -> TwinData:
         """Return nodes, jobs and links as the service would see them now."""
@@ -148,12 +137,9 @@ class EpisodeLab(LabWorld):
         """
         victims = [each.job_id for each in stopped]
         self._check(decisions, victims)
-        self._waiting = reasons = waiting or {}
-        self._carry_out([self._placement(each) for each in decisions], victims)
-        if self.is_due and self._queue:
-            self._refuse(never, lambda each: reasons.get(each, ""))
-            self._await_heartbeat()
-        self.is_due = False
+        self.apply([self._placement(each) for each in decisions], victims)
+        if self.is_due:
+            self.end_cycle(waiting or {}, never)
         self.rounds += 1
 
     def figures(self) -> EpisodeFigures:
@@ -172,9 +158,6 @@ class EpisodeLab(LabWorld):
             return run
         columns = {each.name: getattr(run.jobs, each.name)[:arrived] for each in fields(run.jobs)}
         return replace(run, jobs=JobColumns(**columns))
-
-    def _cycle(self) -> None:
-        self.is_due = True
 
     def _placement(self, decision: Decision) -> Placement:
         return Placement(

@@ -96,7 +96,7 @@ class NodesLab:
         """Share of the jobs that have ended."""
         return self.ended / len(self._jobs)
 
-    def run_to_cycle(self) -> bool:
+    def until_decision(self) -> bool:
         """Let time go on until a pass is due; return whether one is: otherwise all have ended."""
         world = self._world
         while not self.is_due and world.events < world.total_events:
