@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI
-
 from edgeyard.atomic_files import open_atomically
 from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.app import create_app
@@ -96,7 +94,6 @@ from edgeyard.scheduler.model.tariff import parse_tariff
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.ports import (
     Clock,
-    Cluster,
     FileStore,
     Store,
     UnitOfWork,
@@ -122,27 +119,139 @@ SERVER_ID_FILE = "server.id"
 CLOCK_FILE = "clock.json"
 
 
-@dataclass(frozen=True, slots=True)
-class System:
-    """The parts of a server that `build` has connected, not started yet."""
+class Server:
+    """The parts of a server, connected by name; `start` starts them.
 
-    app: FastAPI
-    engine: ElectedEngine
-    cluster: Cluster
-    store: Store
-    public_url: str
-    lock: IO[bytes]
-    workers: Workers
-    reloader: Reloader
-    inventory_watch: InventoryWatch
-    retraining: Retraining
-    background: tuple[Background, ...] = ()
+    Attributes:
+        public_url: Under which boards and people reach it.
+        store: Its database.
+        app: Its HTTP service.
+        engine: Decides, dispatches and repairs while this server leads.
+        reloader: Takes up settings and the inventory again.
+    """
+
+    def __init__(self, settings: Settings, port: int) -> None:
+        """Build and connect all parts, and start none of them.
+
+        Args:
+            settings: As they are at the start.
+            port: The bound one.
+
+        Raises:
+            ConfigError: A file or a setting can't be used, or another server has this data folder.
+        """
+        with ExitStack() as opened:  # closed again where a later part can't be built
+            self._open(settings, port, opened)
+            self._lead(settings)
+            self._serve(settings)
+            self._opened = opened.pop_all()
+
+    def _open(self, settings: Settings, port: int, opened: ExitStack) -> None:
+        """Open what the server keeps: data folder, database, files, plugins, cluster."""
+        self._settings = settings
+        try:
+            settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                [
+                    f"can't create the folder {settings.data_dir}: {reason_of(error)}; "
+                    "name another folder with --data-dir"
+                ]
+            ) from error
+        opened.enter_context(lock_data_dir(settings.data_dir))
+        self._clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
+        self._clock = clock = SharedClock(SteadyClock(), boot_id=boot_id())
+        clock.restore(self._clock_file.read())
+        self.public_url = settings.cluster.public_url or f"http://{_url_host(settings.host)}:{port}"
+        self.store: Store = open_store(settings, clock)
+        opened.callback(self.store.close)
+        with self.store.read() as uow:  # of a process that died before it wrote the file
+            clock.restore(uow.leadership.clock())
+        self._files = open_files(settings)
+        check_file_store(settings, self.store, self._files)
+        self._lab_inventory = LabInventory(
+            self.store, clock, lambda each: inventory_provider(each).load()
+        )
+        self._inventory = self._lab_inventory.load(settings)
+        self._confinement = confinement_here(settings, self._inventory)
+        workers = Workers()
+        opened.callback(workers.close)
+        self._plugins = plugin_registry(settings, workers)
+        self._policy_text, self._policies = self._read_policies(settings)
+        self._metrics = Metrics(settings.cluster_name)
+        self._inner, self._verify = build_cluster(settings, self._inventory, self.store, clock)
+        opened.callback(self._inner.close)
+        self._cluster = ObservedCluster(self._inner, self._metrics.observe)
+        ensure_admin(self.store, settings.data_dir, clock.now())
+
+    def _lead(self, settings: Settings) -> None:
+        """Build what decides while this server leads."""
+        self._rules = AddressRules(settings.allow_hosts)
+        self._webhook_rules = AddressRules(settings.webhook_hosts, setting="webhook_hosts")
+        self._webhook_keys = keys_of_webhooks(settings)
+        self._render = render_settings(settings, self.public_url)
+        self._election = Election(
+            self.store,
+            self._clock,
+            server_id(settings.data_dir),
+            self.public_url,
+            candidate=settings.role != "api",
+        )
+        self._twin = Twin(
+            self._inventory.boards,
+            UnknownDevices(settings.unknown_devices),
+            may_grow=settings.cluster.kind == "nomad",
+        )
+        self._file_limits = _file_limits(settings)
+        self._past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
+        self._retraining = Retraining(
+            tied(TRAINING), training_environment(settings), self._clock, self._metrics.observe
+        )
+        self.engine = ElectedEngine(self._election, self._engine_of, retire=self._retire)
+
+    def _serve(self, settings: Settings) -> None:
+        """Build what answers requests, and what runs next to the engine."""
+        self._services = Services(
+            store=self.store,
+            files=self._files,
+            cluster=self._cluster,
+            engine_now=lambda: self.engine.current,
+            leader=self.engine.leader,
+            clock=self._clock,
+            settings=settings,
+            inventory=self._inventory,
+            policies=self._policies,
+            public_url=self.public_url,
+            rules=self._rules,
+            twin_max_age_s=self._policies.configured.policy.twin_max_age_s,
+            webhook_rules=self._webhook_rules,
+            webhook_keys=self._webhook_keys,
+            unknown_boards=self._twin.unknown_boards,
+            joined=self._twin.joined,
+            lab_inventory=self._lab_inventory,
+            confinement=self._confinement,
+            twin_metrics=metrics_source(settings, self._clock.monotonic_s),
+            retraining=self._retraining,
+        )
+        self.reloader = Reloader(self._services, self._lab_inventory.load, self._take_up)
+        self._services.reload_inventory = self.reloader.reload_inventory
+        self._inventory_watch = InventoryWatch(
+            lambda: self._lab_inventory.state(self._services.settings),
+            self.reloader.reload_inventory,
+        )
+        self.app = create_app(self._services, self._metrics)
+        self._background: tuple[Background, ...] = (
+            self._services.board_times,
+            *server_background(
+                settings, self.store, self._clock, lambda: self.engine.leader().leads
+            ),
+        )
 
     def start(self) -> None:
         """Start the engine and the threads that run next to it."""
         self.engine.start()
-        self.inventory_watch.start()
-        for each in self.background:
+        self._inventory_watch.start()
+        for each in self._background:
             each.start()
 
     def sign_in_link(self) -> str | None:
@@ -158,16 +267,87 @@ class System:
         return f"{self.public_url}/ui/sign-in/link?code={context.links.make(token_id)}"
 
     def close(self) -> None:
-        """Stop in the order that loses nothing: engine, tasks, store."""
-        self.inventory_watch.stop()
-        for each in self.background:
+        """Stop in the order that loses nothing: engine, tasks, store, lock of the data folder."""
+        self._inventory_watch.stop()
+        for each in self._background:
             each.stop()
-        self.retraining.close()
+        self._retraining.close()
         self.engine.stop()
-        self.workers.close()
-        self.cluster.close()
-        self.store.close()
-        self.lock.close()
+        self._opened.close()
+
+    def _read_policies(self, settings: Settings) -> tuple[str, Policies]:
+        """Store the policy that the settings name; return its text, and all policies by it."""
+        text = read_policy(settings.policy)
+        found = configured_policies(settings, text, self._plugins)
+        self.store.transact(lambda uow: found.keep_configured(uow, text, self._clock.now()))
+        return text, found
+
+    def _engine_of(self, epoch: int | None) -> Engine:
+        """Return an engine for the epoch that this server leads, or one that only reads."""
+        surroundings = EngineSurroundings(
+            store=self.store,
+            cluster=self._cluster,
+            election=self._election,
+            twin=self._twin,
+            files=self._files,
+            clock=self._clock,
+            policies=self._policies,
+            plugins=self._plugins,
+            past=self._past,
+            render=self._render,
+            verify=self._verify,
+            observe=self._metrics.observe,
+            fetcher=Fetcher(self._rules, self._files, timeout_s=self._settings.fetch_timeout_s),
+            post=WebhookSender(self._webhook_rules),
+            sign=self._webhook_keys.sign,
+            save_time=lambda: self._clock_file.write(self._clock.record()),
+            train=lambda: self._retraining.run_if_due(self._settings.learn_every_s),
+            file_limits=self._file_limits,
+            live_settings=lambda: self._services.settings,
+        )
+        return make_engine(self._settings, surroundings, epoch)
+
+    def _retire(self) -> None:
+        """End what runs here and belongs to the server that leads."""
+        self._inner.retire()
+        self._retraining.leave()
+
+    def _take_up(self, settings: Settings, inventory: Inventory) -> Collection[str]:
+        """Hand settings that were reloaded to the parts that have copies of them.
+
+        Returns:
+            Settings whose files have changed.
+
+        Raises:
+            ConfigError: A file can't be used; nothing has changed.
+        """
+        text, chosen = self._read_policies(settings)
+        if isinstance(self._inner, NomadCluster):
+            self._inner.use_access(nomad_access(settings))
+        changed = {"policy"} if text != self._policy_text else set()
+        is_engine_changed = bool(changed) or any(
+            getattr(settings, name) != getattr(self._settings, name) for name in ENGINE_SETTINGS
+        )
+        self._settings, self._policy_text = settings, text
+        self._policies.replace(chosen)
+        self._services.twin_max_age_s = chosen.configured.policy.twin_max_age_s
+        logs.configure(settings.log_level, settings.log_format)
+        self._rules.replace(settings.allow_hosts)
+        self._webhook_rules.replace(settings.webhook_hosts)
+        self._file_limits.update(_file_limits(settings))
+        self._twin.set_inventory(inventory.boards)
+        if is_engine_changed:
+            self.engine.renew()
+        self.engine.wake()
+        return changed
+
+
+def _file_limits(settings: Settings) -> dict[FileRole, int]:
+    return {
+        FileRole.MODEL: settings.model_limit_bytes,
+        FileRole.DATASET: settings.dataset_limit_bytes,
+        FileRole.ODT_CONFIG: settings.body_limit_bytes,
+    }
 
 
 def plugin_registry(
@@ -212,198 +392,6 @@ def known_plugins(settings: Settings, models: Path | None = None) -> Iterator[Re
         yield plugin_registry(settings, workers, MAX_REMOTE_BUDGET_S)
     finally:
         workers.close()
-
-
-def build(settings: Settings, port: int) -> System:
-    """Build and connect all parts of a server, and start none of them.
-
-    Args:
-        port: The bound one.
-
-    Raises:
-        ConfigError: A file or a setting can't be used, or another server has this data folder.
-    """
-    with ExitStack() as opened:
-        system = _build(settings, port, opened)
-        opened.pop_all()
-    return system
-
-
-def _build(settings: Settings, port: int, opened: ExitStack) -> System:
-    """Build all parts; what is to be closed if that fails is noted in ``opened``."""
-    try:
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            [
-                f"can't create the folder {settings.data_dir}: {reason_of(error)}; "
-                "name another folder with --data-dir"
-            ]
-        ) from error
-    lock = lock_data_dir(settings.data_dir)
-    opened.callback(lock.close)
-    clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
-    clock = SharedClock(SteadyClock(), boot_id=boot_id())
-    clock.restore(clock_file.read())
-    public_url = settings.cluster.public_url or f"http://{_url_host(settings.host)}:{port}"
-    store = open_store(settings, clock)
-    opened.callback(store.close)
-    with store.read() as uow:  # of a process that died before it wrote the file
-        clock.restore(uow.leadership.clock())
-    files = open_files(settings)
-    check_file_store(settings, store, files)
-    lab_inventory = LabInventory(store, clock, lambda each: inventory_provider(each).load())
-    inventory = lab_inventory.load(settings)
-    confinement = confinement_here(settings, inventory)
-    workers = Workers()
-    opened.callback(workers.close)
-    plugins = plugin_registry(settings, workers)
-    policy_text = read_policy(settings.policy)
-    policies = configured_policies(settings, policy_text, plugins)
-    store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
-    metrics = Metrics(settings.cluster_name)
-    inner, verify = build_cluster(settings, inventory, store, clock)
-    opened.callback(inner.close)
-    cluster = ObservedCluster(inner, metrics.observe)
-    ensure_admin(store, settings.data_dir, clock.now())
-    render = render_settings(settings, public_url)
-    rules = AddressRules(settings.allow_hosts)
-    webhook_rules = AddressRules(settings.webhook_hosts, setting="webhook_hosts")
-    webhook_keys = keys_of_webhooks(settings)
-    election = Election(
-        store,
-        clock,
-        server_id(settings.data_dir),
-        public_url,
-        candidate=settings.role != "api",
-    )
-    twin = Twin(
-        inventory.boards,
-        UnknownDevices(settings.unknown_devices),
-        may_grow=settings.cluster.kind == "nomad",
-    )
-
-    file_limits = {
-        FileRole.MODEL: settings.model_limit_bytes,
-        FileRole.DATASET: settings.dataset_limit_bytes,
-        FileRole.ODT_CONFIG: settings.body_limit_bytes,
-    }
-    past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
-
-    current = settings
-    retraining = Retraining(tied(TRAINING), training_environment(settings), clock, metrics.observe)
-
-    def engine_of(epoch: int | None) -> Engine:
-        """Return an engine for the epoch that this server leads, or one that only reads."""
-        surroundings = EngineSurroundings(
-            store=store,
-            cluster=cluster,
-            election=election,
-            twin=twin,
-            files=files,
-            clock=clock,
-            policies=policies,
-            plugins=plugins,
-            past=past,
-            render=render,
-            verify=verify,
-            observe=metrics.observe,
-            fetcher=Fetcher(rules, files, timeout_s=current.fetch_timeout_s),
-            post=WebhookSender(webhook_rules),
-            sign=webhook_keys.sign,
-            save_time=lambda: clock_file.write(clock.record()),
-            train=lambda: retraining.run_if_due(settings.learn_every_s),
-            file_limits=file_limits,
-            live_settings=lambda: services.settings,
-        )
-        return make_engine(current, surroundings, epoch)
-
-    def retire() -> None:
-        """End what runs here and belongs to the server that leads."""
-        inner.retire()
-        retraining.leave()
-
-    engine = ElectedEngine(election, engine_of, retire=retire)
-    services = Services(
-        store=store,
-        files=files,
-        cluster=cluster,
-        engine_now=lambda: engine.current,
-        leader=engine.leader,
-        clock=clock,
-        settings=settings,
-        inventory=inventory,
-        policies=policies,
-        public_url=public_url,
-        rules=rules,
-        twin_max_age_s=policies.configured.policy.twin_max_age_s,
-        webhook_rules=webhook_rules,
-        webhook_keys=webhook_keys,
-        unknown_boards=twin.unknown_boards,
-        joined=twin.joined,
-        lab_inventory=lab_inventory,
-        confinement=confinement,
-        twin_metrics=metrics_source(settings, clock.monotonic_s),
-        retraining=retraining,
-    )
-
-    def apply(settings: Settings, inventory: Inventory) -> Collection[str]:
-        """Hand settings that were reloaded to the parts that have copies of them.
-
-        Returns:
-            Settings whose files have changed.
-
-        Raises:
-            ConfigError: A file can't be used; nothing has changed.
-        """
-        nonlocal current, policy_text
-        text = read_policy(settings.policy)
-        chosen = configured_policies(settings, text, plugins)
-        store.transact(lambda uow: chosen.keep_configured(uow, text, clock.now()))
-        if isinstance(inner, NomadCluster):
-            inner.use_access(nomad_access(settings))
-        changed = {"policy"} if text != policy_text else set()
-        is_engine_changed = bool(changed) or any(
-            getattr(settings, name) != getattr(current, name) for name in ENGINE_SETTINGS
-        )
-        current, policy_text = settings, text
-        policies.replace(chosen)
-        services.twin_max_age_s = chosen.configured.policy.twin_max_age_s
-        logs.configure(settings.log_level, settings.log_format)
-        rules.replace(settings.allow_hosts)
-        webhook_rules.replace(settings.webhook_hosts)
-        file_limits[FileRole.MODEL] = settings.model_limit_bytes
-        file_limits[FileRole.DATASET] = settings.dataset_limit_bytes
-        file_limits[FileRole.ODT_CONFIG] = settings.body_limit_bytes
-        twin.set_inventory(inventory.boards)
-        if is_engine_changed:
-            engine.renew()
-        engine.wake()
-        return changed
-
-    reloader = Reloader(services, lab_inventory.load, apply)
-    services.reload_inventory = reloader.reload_inventory
-    watch = InventoryWatch(
-        lambda: lab_inventory.state(services.settings), reloader.reload_inventory
-    )
-    app = create_app(services, metrics)
-    background = (
-        services.board_times,
-        *server_background(settings, store, clock, lambda: engine.leader().leads),
-    )
-    return System(
-        app,
-        engine,
-        cluster,
-        store,
-        public_url,
-        lock,
-        workers,
-        reloader,
-        watch,
-        retraining,
-        background,
-    )
 
 
 DATABASE = f"{PREFIX}DATABASE_URL"

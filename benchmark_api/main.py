@@ -20,7 +20,7 @@ import uvicorn
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api import logs
-from edgeyard.benchmark_api.bootstrap import System, build
+from edgeyard.benchmark_api.bootstrap import Server
 from edgeyard.benchmark_api.connections import bounded_protocol, listen, raise_descriptor_limit
 from edgeyard.benchmark_api.memory import give_back_freed_memory
 from edgeyard.benchmark_api.settings import Settings
@@ -76,7 +76,7 @@ def serve(
         logs.configure(settings.log_level, settings.log_format)
         listener = listen(settings.host, settings.port)
         try:
-            system = build(settings, listener.getsockname()[1])
+            parts = Server(settings, listener.getsockname()[1])
         except BaseException:
             listener.close()
             raise
@@ -85,15 +85,15 @@ def serve(
             sys.stderr.write(f"edgeyard: {problem}\n")
         return EXIT_CONFIG
     try:
-        hangups.answer(lambda: system.reloader.reload(load))
+        hangups.answer(lambda: parts.reloader.reload(load))
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         collect_seldom()
-        server = _Server(system, settings.max_connections)
+        server = _HttpServer(parts, settings.max_connections)
         server.run(sockets=[listener])
         return 0 if server.started else 1
     finally:
         hangups.close()
-        system.close()
+        parts.close()
         listener.close()
 
 
@@ -130,13 +130,13 @@ class _Hangups:
             self._thread.join()
 
 
-class _Server(uvicorn.Server):
+class _HttpServer(uvicorn.Server):
     """Starts the engine once requests are answered: a task's first call must find us."""
 
-    def __init__(self, system: System, max_connections: int) -> None:
+    def __init__(self, parts: Server, max_connections: int) -> None:
         super().__init__(
             uvicorn.Config(
-                system.app,
+                parts.app,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -147,18 +147,18 @@ class _Server(uvicorn.Server):
                 http=bounded_protocol(raise_descriptor_limit(max_connections)),
             )
         )
-        self._system = system
+        self._parts = parts
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer requests, then place jobs, then say so."""
         await super().startup(sockets=sockets)
         for listener in sockets or ():
             listener.listen(_BACKLOG)
-        await run_in_threadpool(self._system.start)
-        sys.stdout.write(f"Edgeyard is ready at {self._system.public_url}\n")
+        await run_in_threadpool(self._parts.start)
+        sys.stdout.write(f"Edgeyard is ready at {self._parts.public_url}\n")
         # What a journal keeps is read by others than who started the server.
         if not stat.S_ISSOCK(os.fstat(1).st_mode):
-            link = await run_in_threadpool(self._system.sign_in_link)
+            link = await run_in_threadpool(self._parts.sign_in_link)
             if link is not None:
                 sys.stdout.write(f"Open {link} to sign in as its admin (once, for 10 minutes)\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edgeyard.benchmark_api.bootstrap import build
+from edgeyard.benchmark_api.bootstrap import Server
 from edgeyard.benchmark_api.services import EngineQueries
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import NotFound
@@ -59,13 +59,13 @@ def _fake(folder: Path) -> Iterator[Lab]:
 
 def _real(folder: Path) -> Iterator[Lab]:
     settings: dict[str, Any] = {"data_dir": folder / "data"}
-    system = build(Settings(**settings), port=1)
+    server = Server(Settings(**settings), port=1)
     try:
-        elected = system.engine
+        elected = server.engine
         assert math.isinf(elected.current.twin_age_s())
         assert elected.current.comparison() is None
         elected.start()
-        with system.store.write() as uow:
+        with server.store.write() as uow:
             made = lifecycle.submit(
                 uow, description("rpi4b"), "ann", [a_model()], datetime.now(UTC)
             )
@@ -75,7 +75,7 @@ def _real(folder: Path) -> Iterator[Lab]:
         eventually(lambda: _is_explained(elected.current, its_id), "it is explained", 60.0)
         yield Lab(lambda: elected.current, elected.leader, its_id, "emumid")
     finally:
-        system.close()
+        server.close()
 
 
 def _is_explained(engine: EngineQueries, benchmark_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Starts servers in virtual time: what `bootstrap.build` does, on a simulated store and cluster."""
+"""Starts servers in virtual time, as `bootstrap.Server`, on a simulated store and cluster."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def simulated_server(
     lease_s: float = LEASE_S,
     full_repair_s: float = FULL_REPAIR_S,
 ) -> SimServer:
-    """Start a server on the store and the cluster of a simulation, as `build` would, on one thread.
+    """Start a server, as `Server`, on the store and the cluster of a simulation, on one thread.
 
     Args:
         simulation: The whole service in virtual time.
