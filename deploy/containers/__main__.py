@@ -115,7 +115,9 @@ class Builder:
         return self._layer("runner", inputs, lambda root, _: rootfs.install_runner(root))
 
     def _edgeyard(self) -> Layer:
-        return self._layer("edgeyard", [_content(_sources())], rootfs.install_edgeyard)
+        return self._layer(
+            "edgeyard", [_content(_sources()), rootfs.commit()], rootfs.install_edgeyard
+        )
 
     def _layer(
         self, name: str, inputs: Iterable[str], fill: Callable[[Path, Path], object]

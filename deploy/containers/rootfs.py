@@ -17,6 +17,7 @@ from pathlib import Path
 
 from edgeyard.devices.runner.pyz import members
 from edgeyard.errors import EdgeyardError
+from edgeyard.installing import commit_of
 
 PROJECT = Path(__file__).parents[2]
 
@@ -41,6 +42,8 @@ class BuildFailed(EdgeyardError):
     """An image could not be built."""
 
 
+_PYTHON = ("--python", sys.executable)
+"""uv would take another where the working directory has no ``.venv``, such as a release's."""
 _SITE = "usr/lib/python3/dist-packages"
 _UNNEEDED = ("doc", "man", "info", "locale", "lintian", "bash-completion", "bug", "debconf")
 _ENTRY = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?==", re.MULTILINE)
@@ -138,11 +141,17 @@ def install_edgeyard(root: Path, work: Path) -> None:
             ".venv", ".git", "build", "dist", "__pycache__", ".*_cache", ".hypothesis", "tests"
         ),
     )
-    command = [*_uv(), "build", "--quiet", "--wheel", "--no-build-isolation", "-o", str(wheels)]
-    _run([*command, str(tree)])
+    (tree / "src/edgeyard/COMMIT").write_text(f"{commit()}\n", "ascii")  # the copy has no .git
+    command = [*_uv(), "build", "--quiet", "--wheel", "--no-build-isolation", *_PYTHON]
+    _run([*command, "-o", str(wheels), str(tree)])
     (wheel,) = wheels.glob("*.whl")
     _uv_install(root, None, "--no-deps", str(wheel))
     _compile(root)
+
+
+def commit() -> str:
+    """Return the commit that images are built from."""
+    return commit_of(PROJECT / "src/edgeyard")
 
 
 def python_of(root: Path) -> str:
@@ -204,7 +213,8 @@ def _normalized(name: str) -> str:
 
 def _uv_install(root: Path, architecture: str | None, *arguments: str) -> None:
     site = root / _SITE
-    command = [*_uv(), "pip", "install", "--quiet", "--target", str(site), "--link-mode", "copy"]
+    command = [*_uv(), "pip", "install", "--quiet", *_PYTHON, "--link-mode", "copy"]
+    command += ["--target", str(site)]
     if architecture is not None:
         command += ["--python-platform", PLATFORMS[architecture], "--no-build"]
     _run([*command, *arguments])
