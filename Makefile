@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(PATH):$(shell $(PYTHON) deploy/programs.py path)
 export YES
 
-.PHONY: wheel release demo test lint types imports programs s3 images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner site clean deps help
+.PHONY: wheel release release-tree demo test lint types imports programs s3 images nomad unit slowest bench soak soak-sim soak-memory fuzz docs lock runner site clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -107,8 +107,11 @@ wheel: $(STAMP) ## dist/edgeyard-…-py3-none-any.whl, from which Edgeyard is in
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
 	@ls -t dist/edgeyard-*.whl | head -1
 
-release: $(STAMP) ## VERSION=0.2.0: check the tree, then changelog, commit, tag, and dist/VERSION with all that is published
+release: $(STAMP) ## VERSION=0.2.0: check the tree, then changelog, stored databases, commit, tag, and dist/VERSION with all that is published
 	@$(BIN)/python -m deploy.release $(VERSION)
+
+release-tree: $(STAMP) ## VERSION=0.2.0: the commit of a release alone, with the databases that its servers leave; again after a later migration
+	@$(BIN)/python -m deploy.release --tree $(VERSION)
 
 runner: $(STAMP) ## build/edgeyard-runner.pyz, the runner as one file for boards
 	@mkdir -p build && $(BIN)/python -m edgeyard.devices.runner.pyz build/edgeyard-runner.pyz

@@ -1,10 +1,14 @@
 """``make release VERSION=0.2.0``: check the tree, then make all that a release publishes.
 
 Everything is made in a clone of what is committed, so that nothing of this checkout gets into it,
-and this checkout changes only when all of it was made: by a commit with the changelog's section and
-the version, and the tag ``v0.2.0``. ``dist/0.2.0`` then has wheel, source distribution, the runner
-as one file, container images where an engine is at hand, an SBOM (CycloneDX) and ``SHA256SUMS``.
-Nothing is published and nothing is pushed.
+and this checkout changes only when all of it was made: by a commit with the changelog's section,
+the version and the stored databases that later versions are upgraded from, and the tag ``v0.2.0``.
+``dist/0.2.0`` then has wheel, source distribution, the runner as one file, container images where
+an engine is at hand, an SBOM (CycloneDX) and ``SHA256SUMS``. Nothing is published and nothing is
+pushed.
+
+``make release-tree VERSION=0.2.0`` makes the commit alone. It may be repeated, for example after
+another migration, until the version has its tag.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
@@ -50,29 +55,58 @@ def release(version: str, root: Path = ROOT) -> Path:
         Refused: Nothing was changed.
         subprocess.CalledProcessError: A step failed; nothing was changed.
     """
-    before = check(version, root)
+    target = root / "dist" / version
+    with _prepared(version, root) as clone:
+        made = clone.with_name("dist")
+        made.mkdir()
+        build(clone, made, version)
+        _take(clone, root)
+        target.parent.mkdir(exist_ok=True)
+        shutil.copytree(made, target)
+    _git(root, "tag", "--annotate", f"v{version}", "--message", f"Edgeyard {version}")
+    return target
+
+
+def prepare(version: str, root: Path = ROOT) -> None:
+    """Commit what a release changes in the tree, and build nothing.
+
+    Raises:
+        Refused: Nothing was changed.
+        subprocess.CalledProcessError: A step failed; nothing was changed.
+    """
+    with _prepared(version, root) as clone:
+        _take(clone, root)
+
+
+@contextmanager
+def _prepared(version: str, root: Path) -> Iterator[Path]:
+    """A clone with the commit of a release: version, changelog, reference, stored databases."""
+    check(version, root)
     with tempfile.TemporaryDirectory(prefix="edgeyard-release-") as name:
         clone = Path(name) / "edgeyard"
         _git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(clone))
         for key in ("user.name", "user.email"):
             _git(clone, "config", key, _git(root, "config", key))
+        environment = {**os.environ, "PYTHONPATH": f"{clone / 'src'}:{clone}"}
         _write_version(clone, version)
-        _git(clone, "commit", "--quiet", "--all", "--message", f"release: {version}")
-        made = Path(name) / "dist"
-        made.mkdir()
-        build(clone, made, version)
-        if _git(root, "rev-parse", "HEAD") != before:
-            raise Refused("another commit was made meanwhile: begin again")
-        target = root / "dist" / version
-        target.parent.mkdir(exist_ok=True)
-        shutil.copytree(made, target)
-        _git(root, "pull", "--quiet", "--ff-only", str(clone), "HEAD")
-    _git(root, "tag", "--annotate", f"v{version}", "--message", f"Edgeyard {version}")
-    return target
+        _run(clone, environment, sys.executable, "-m", "deploy.reference")
+        _git(clone, "commit", "--quiet", "--all", "--allow-empty", "-m", f"release: {version}")
+        store = "tests.data.make_stored_database"
+        _run(clone, environment, sys.executable, "-m", store, "HEAD", version)
+        _git(clone, "add", "tests/data")
+        _git(clone, "commit", "--quiet", "--amend", "--no-edit")
+        yield clone
 
 
-def check(version: str, root: Path) -> str:
-    """Check that a checkout may become this release; return its commit.
+def _take(clone: Path, root: Path) -> None:
+    """Take the clone's commit into the checkout; Refused where that has another one by now."""
+    if _git(root, "rev-parse", "HEAD") != _git(clone, "rev-parse", "HEAD~"):
+        raise Refused("another commit was made meanwhile: begin again")
+    _git(root, "pull", "--quiet", "--ff-only", str(clone), "HEAD")
+
+
+def check(version: str, root: Path) -> None:
+    """Check that a checkout may become this release.
 
     Raises:
         Refused: With every reason.
@@ -80,25 +114,29 @@ def check(version: str, root: Path) -> str:
     reasons = []
     init = (root / _INIT).read_text("utf-8")
     (present,) = _VERSION.findall(init)
+    tagged = bool(_git(root, "tag", "--list", f"v{version}"))
+    prepared = not tagged and _heading(version).search((root / CHANGELOG).read_text("utf-8"))
     try:
         if str(Version(version)) != version:
             reasons.append(f"VERSION={version}: write {Version(version)}")
-        elif Version(version) <= Version(present):
+        elif Version(version) < Version(present) or (version == present and not prepared):
             reasons.append(f"VERSION={version}: the tree is {present} already; use a later one")
     except InvalidVersion:
         reasons.append(f"VERSION={version!r} is not a version: use such as VERSION=0.2.0")
-    if _git(root, "tag", "--list", f"v{version}"):
+    if tagged:
         reasons.append(f"the tag v{version} is there already")
     if (root / "dist" / version).exists():
         reasons.append(f"{root / 'dist' / version} is there already: remove it")
     if changed := _git(root, "status", "--porcelain").splitlines():
         reasons.append(f"{len(changed)} files are not committed, such as {changed[0][3:]}")
-    if not _unreleased(root).strip():
+    unreleased = _unreleased(root).strip()
+    if prepared and unreleased:
+        reasons.append(f"{CHANGELOG} has a section [{version}]: move what is under [Unreleased]")
+    elif not prepared and not unreleased:
         reasons.append(f"{CHANGELOG} has nothing under [Unreleased]")
     reasons += _outdated(root)
     if reasons:
         raise Refused("\n".join(reasons))
-    return _git(root, "rev-parse", "HEAD")
 
 
 def build(source: Path, target: Path, version: str) -> None:
@@ -202,8 +240,14 @@ def _write_version(root: Path, version: str) -> None:
     init = root / _INIT
     init.write_text(_VERSION.sub(f'__version__ = "{version}"', init.read_text("utf-8")), "utf-8")
     changelog = root / CHANGELOG
+    text = _heading(version).sub("", changelog.read_text("utf-8"))  # of a tree that was prepared
     heading = f"{_UNRELEASED}\n## [{version}] - {datetime.now(UTC):%Y-%m-%d}\n"
-    changelog.write_text(changelog.read_text("utf-8").replace(_UNRELEASED, heading, 1), "utf-8")
+    changelog.write_text(text.replace(_UNRELEASED, heading, 1), "utf-8")
+
+
+def _heading(version: str) -> re.Pattern[str]:
+    """Return the pattern of a version's heading in the changelog, with the empty line above it."""
+    return re.compile(rf"\n## \[{re.escape(version)}\] - [\d-]+\n")
 
 
 def _unreleased(root: Path) -> str:
@@ -242,12 +286,17 @@ def _say(text: str) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Make the release that the only argument names."""
-    if len(words) != 1:
+    """Make the release that the argument names, or with ``--tree`` its commit alone."""
+    versions = [each for each in words if each != "--tree"]
+    if len(versions) != 1:
         _say("name a version: make release VERSION=0.2.0")
         return 2
     try:
-        made = release(words[0])
+        if "--tree" in words:
+            prepare(versions[0])
+            _say(f"committed as release: {versions[0]}, without a tag")
+            return 0
+        made = release(versions[0])
     except Refused as error:
         _say(f"nothing was changed:\n{error}")
         return 1
@@ -256,7 +305,7 @@ def main(words: Sequence[str]) -> int:
         return 1
     for path in sorted(made.iterdir()):
         sys.stdout.write(f"{path}\n")
-    _say(f"committed and tagged as v{words[0]}; push both when `make test` has passed")
+    _say(f"committed and tagged as v{versions[0]}; push both when `make test` has passed")
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
@@ -15,7 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.containers import rootfs
 from edgeyard import __version__
+from edgeyard.installing import commit, schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("release")]
 
@@ -90,10 +93,40 @@ def test_a_tree_that_is_not_fit_is_refused_with_every_reason_and_not_changed(
     assert not (checkout / "dist").exists()
 
 
+def test_images_are_built_where_no_environment_is_and_state_their_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("VIRTUAL_ENV", raising=False)
+    root = tmp_path / "root"
+    root.mkdir()
+    rootfs.install_edgeyard(root, tmp_path)
+    (stated,) = root.rglob("edgeyard/COMMIT")
+    assert stated.read_text().strip() == commit() != "unknown"
+
+
+@pytest.mark.postgres
 def test_a_release_has_all_that_is_published_and_states_what_it_is(
     checkout: Path, tmp_path: Path
 ) -> None:
-    unreleased = (checkout / "CHANGELOG.md").read_text().partition("## [Unreleased]\n")[2]
+    changelog = checkout / "CHANGELOG.md"
+    head, _, rest = changelog.read_text("utf-8").partition("## [Unreleased]\n")
+    changelog.write_text(f"{head}## [Unreleased]\n\n### Added\n\n- One.\n{rest}", "utf-8")
+    git(checkout, "commit", "--all", "--message", "one")
+    prepared = release(checkout, "--tree", VERSION)
+    assert prepared.returncode == 0, prepared.stderr
+    assert git(checkout, "log", "-1", "--format=%s") == f"release: {VERSION}"
+    assert git(checkout, "tag", "--list", f"v{VERSION}") == ""
+    text = changelog.read_text("utf-8")
+    section = rf"## \[Unreleased\]\n\n## \[{VERSION}\] - \d{{4}}-\d\d-\d\d\n\n### Added\n\n- One"
+    assert len(re.findall(section, text)) == text.count(f"[{VERSION}]") == 1
+    later = "## [Unreleased]\n\n- Two.\n"
+    changelog.write_text(text.replace("## [Unreleased]\n", later), "utf-8")
+    git(checkout, "commit", "--all", "--message", "two")
+    refused = release(checkout, VERSION)
+    assert f"has a section [{VERSION}]: move what is under [Unreleased]" in refused.stderr
+    git(checkout, "reset", "--quiet", "--hard", "HEAD~")
+
     made = release(checkout, VERSION)
     assert made.returncode == 0, made.stderr
     assert "images are left out: no container engine is at hand" in made.stderr
@@ -105,9 +138,14 @@ def test_a_release_has_all_that_is_published_and_states_what_it_is(
     commit = git(checkout, "rev-parse", "HEAD")
     assert git(checkout, "rev-parse", f"v{VERSION}^{{commit}}") == commit
     assert git(checkout, "status", "--porcelain") == ""
-    text = (checkout / "CHANGELOG.md").read_text("utf-8")
-    assert re.search(rf"## \[Unreleased\]\n\n## \[{VERSION}\] - \d{{4}}-\d\d-\d\d\n", text)
-    assert unreleased.strip() in text
+    text = changelog.read_text("utf-8")
+    assert len(re.findall(section, text)) == text.count(f"[{VERSION}]") == 1
+    assert rest.strip() in text
+    openapi = json.loads((checkout / "docs/reference/openapi.json").read_text("utf-8"))
+    assert openapi["info"]["version"] == VERSION
+    for kind in ("sqlite", "postgresql"):
+        stored = (checkout / f"tests/data/stored_{VERSION}_{kind}.sql.gz").read_bytes()
+        assert f"'{schema()}'" in gzip.decompress(stored).decode()
 
     for line in (folder / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")

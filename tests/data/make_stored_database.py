@@ -1,8 +1,8 @@
-"""Make stored databases of an earlier commit: a small lab's, as its own server left them.
+"""Make stored databases of a commit: a small lab's, as its own server left them.
 
-``python -m tests.data.make_stored_database COMMIT`` writes ``stored_SCHEMA_sqlite.sql.gz`` and
-``stored_SCHEMA_postgresql.sql.gz`` beside this file. Make them for each release, and never again
-for a schema that has them: tests upgrade what was stored then.
+``python -m tests.data.make_stored_database COMMIT NAME`` writes ``stored_NAME_sqlite.sql.gz`` and
+``stored_NAME_postgresql.sql.gz`` beside this file. ``make release`` makes them, named for its
+version. Those of a release that was tagged are never made again: tests upgrade what it stored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ COMMANDS: Sequence[Sequence[str]] = (
 """What its operator does, in order."""
 
 
-def main(commit: str) -> None:
+def main(commit: str, stored_name: str) -> None:
     """Write the files of both databases."""
     with tempfile.TemporaryDirectory() as name, _source(commit, Path(name)) as source:
         for kind in ("sqlite", "postgresql"):
@@ -60,7 +60,7 @@ def main(commit: str) -> None:
                 with running_postgres() as url:
                     _live(source, data, {"EDGEYARD_DATABASE_URL": url})
                     text = _dumped(url)
-            file = Path(__file__).with_name(f"stored_{_schema(text)}_{kind}.sql.gz")
+            file = Path(__file__).with_name(f"stored_{stored_name}_{kind}.sql.gz")
             file.write_bytes(gzip.compress(text.encode(), mtime=0))
             print(f"{file.name}: {file.stat().st_size} bytes")  # noqa: T201
 
@@ -105,12 +105,5 @@ def _dumped(url: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _schema(text: str) -> str:
-    (line,) = [
-        each for each in text.splitlines() if each.startswith("INSERT") and "_version" in each
-    ]
-    return line.rpartition("('")[2].partition("'")[0]
-
-
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

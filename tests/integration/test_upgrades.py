@@ -28,10 +28,14 @@ from edgeyard.scheduler.store.migrate import MIGRATIONS, revisions
 from tests.integration.test_store_schema import _differences as differences
 
 DATA = Path(__file__).parents[1] / "data"
-FIRST = "0054"
-"""Schema of commit 7af483e3, from which on every database is upgraded."""
+FIRST = "7af483e3"
+"""The commit from whose schema on every database is upgraded."""
 
-STORED = sorted({re.sub(r"\D*(\d+)_.*", r"\1", each.name) for each in DATA.glob("stored_*.sql.gz")})
+FIRST_SCHEMA = "0054"
+RELEASES = re.findall(
+    r"^## \[(.+)\] - ", (DATA.parents[1] / "CHANGELOG.md").read_text("utf-8"), re.M
+)
+STORED = [FIRST, *RELEASES]
 KINDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 
 Rows = Mapping[str, Mapping[tuple[object, ...], Mapping[str, object]]]
@@ -41,10 +45,21 @@ LEARNED_ANEW = {"alembic_version", "forecast_results"}
 """Tables whose rows an upgrade is to replace: scores of forecasts were in other units (0058)."""
 
 
+def stored_text(stored: str, kind: str) -> str:
+    return gzip.decompress((DATA / f"stored_{stored}_{kind}.sql.gz").read_bytes()).decode()
+
+
+def stored_schema(stored: str, kind: str) -> str:
+    (found,) = re.findall(
+        r"^INSERT INTO .*alembic_version.*\('(\w+)'", stored_text(stored, kind), re.M
+    )
+    return str(found)
+
+
 @pytest.fixture
-def url(request: pytest.FixtureRequest, tmp_path: Path, schema: str, kind: str) -> str:
-    """URL of a database as the server of that schema left it."""
-    text = gzip.decompress((DATA / f"stored_{schema}_{kind}.sql.gz").read_bytes()).decode()
+def url(request: pytest.FixtureRequest, tmp_path: Path, stored: str, kind: str) -> str:
+    """URL of a database as the server of that commit or release left it."""
+    text = stored_text(stored, kind)
     if kind == "sqlite":
         (tmp_path / "lab").mkdir()
         connection = sqlite3.connect(tmp_path / "lab/edgeyard.db")
@@ -93,12 +108,12 @@ def lost(before: Rows, after: Rows) -> list[str]:
     return found
 
 
-def test_there_are_databases_of_the_first_schema_and_each_is_of_both_kinds() -> None:
-    assert FIRST in STORED
+def test_there_are_databases_of_the_first_schema_and_of_each_release_of_both_kinds() -> None:
     names = {each.name for each in DATA.glob("stored_*.sql.gz")}
     assert names == {f"stored_{each}_{kind}.sql.gz" for each in STORED for kind in
                      ("sqlite", "postgresql")}  # fmt: skip
     assert sum((DATA / name).stat().st_size for name in names) < 1_000_000
+    assert stored_schema(FIRST, "sqlite") == FIRST_SCHEMA
 
 
 def test_no_migration_is_ever_removed() -> None:
@@ -118,11 +133,13 @@ def test_no_migration_is_ever_removed() -> None:
         at = below[at]
     assert set(chain) == known
     assert chain[-1] == "0046"
-    assert set(STORED) <= known
+    schemas = [stored_schema(each, "sqlite") for each in STORED]
+    assert schemas == [stored_schema(each, "postgresql") for each in STORED]
+    assert set(schemas) <= known
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("schema", STORED)
+@pytest.mark.parametrize("stored", STORED)
 def test_a_stored_database_is_upgraded_and_loses_nothing(url: str) -> None:
     before = rows(url)
     assert len(before["benchmarks"]) > 5
@@ -134,13 +151,13 @@ def test_a_stored_database_is_upgraded_and_loses_nothing(url: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("schema", [FIRST])
+@pytest.mark.parametrize("stored", [FIRST])
 @pytest.mark.parametrize("number", [1, 2, 6, "last"])
 def test_an_upgrade_that_is_killed_half_way_has_changed_nothing_and_is_run_again(
     url: str, number: int | str
 ) -> None:
     before = rows(url)
-    steps = sum(each > FIRST for each in revisions()[0]) + 2  # before, each migration, after
+    steps = sum(each > FIRST_SCHEMA for each in revisions()[0]) + 2  # before, each migration, after
     armed = str(steps if number == "last" else number)
     program = f"from edgeyard.scheduler.store import SqlStore; SqlStore({url!r})"
     killed = subprocess.run(
@@ -161,7 +178,7 @@ def test_an_upgrade_that_is_killed_half_way_has_changed_nothing_and_is_run_again
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("schema", [FIRST])
+@pytest.mark.parametrize("stored", [FIRST])
 def test_a_server_serves_what_an_older_one_has_stored(
     url: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
