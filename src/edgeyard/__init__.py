@@ -6,7 +6,7 @@ use, so that hosts that only run the runner need no HTTP or web packages.
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Client", "__version__"]
 
 if TYPE_CHECKING:
