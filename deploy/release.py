@@ -7,8 +7,8 @@ the version and the stored databases that later versions are upgraded from, and 
 an engine is at hand, an SBOM (CycloneDX) and ``SHA256SUMS``. Nothing is published and nothing is
 pushed.
 
-``make release-tree VERSION=0.2.0`` makes the commit alone. It may be repeated, for example after
-another migration, until the version has its tag.
+``make release-tree VERSION=0.2.0`` makes the commit alone, to be tested. Until the version has its
+tag it may be repeated after further commits, for example after another migration.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def release(version: str, root: Path = ROOT) -> Path:
         made = clone.with_name("dist")
         made.mkdir()
         build(clone, made, version)
-        _take(clone, root)
+        _git(root, "pull", "--quiet", "--ff-only", str(clone), "HEAD")
         target.parent.mkdir(exist_ok=True)
         shutil.copytree(made, target)
     _git(root, "tag", "--annotate", f"v{version}", "--message", f"Edgeyard {version}")
@@ -72,37 +72,36 @@ def prepare(version: str, root: Path = ROOT) -> None:
 
     Raises:
         Refused: Nothing was changed.
-        subprocess.CalledProcessError: A step failed; nothing was changed.
+        subprocess.CalledProcessError: A step failed, such as that another commit was made
+            meanwhile; nothing was changed.
     """
     with _prepared(version, root) as clone:
-        _take(clone, root)
+        _git(root, "pull", "--quiet", "--ff-only", str(clone), "HEAD")
 
 
 @contextmanager
 def _prepared(version: str, root: Path) -> Iterator[Path]:
-    """A clone with the commit of a release: version, changelog, reference, stored databases."""
+    """A clone with the commit of a release: version, changelog, reference, stored databases.
+
+    Where that commit is the newest one already, it is taken as it was tested.
+    """
     check(version, root)
+    subject = f"release: {version}"
     with tempfile.TemporaryDirectory(prefix="edgeyard-release-") as name:
         clone = Path(name) / "edgeyard"
         _git(root, "clone", "--quiet", "--no-hardlinks", str(root), str(clone))
-        for key in ("user.name", "user.email"):
-            _git(clone, "config", key, _git(root, "config", key))
-        environment = {**os.environ, "PYTHONPATH": f"{clone / 'src'}:{clone}"}
-        _write_version(clone, version)
-        _run(clone, environment, sys.executable, "-m", "deploy.reference")
-        _git(clone, "commit", "--quiet", "--all", "--allow-empty", "-m", f"release: {version}")
-        store = "tests.data.make_stored_database"
-        _run(clone, environment, sys.executable, "-m", store, "HEAD", version)
-        _git(clone, "add", "tests/data")
-        _git(clone, "commit", "--quiet", "--amend", "--no-edit")
+        if _git(clone, "log", "-1", "--format=%s") != subject:
+            for key in ("user.name", "user.email"):
+                _git(clone, "config", key, _git(root, "config", key))
+            environment = {**os.environ, "PYTHONPATH": f"{clone / 'src'}:{clone}"}
+            _write_version(clone, version)
+            _run(clone, environment, sys.executable, "-m", "deploy.reference")
+            _git(clone, "commit", "--quiet", "--all", "--allow-empty", "-m", subject)
+            store = "tests.data.make_stored_database"
+            _run(clone, environment, sys.executable, "-m", store, "HEAD", version)
+            _git(clone, "add", "tests/data")
+            _git(clone, "commit", "--quiet", "--amend", "--no-edit")
         yield clone
-
-
-def _take(clone: Path, root: Path) -> None:
-    """Take the clone's commit into the checkout; Refused where that has another one by now."""
-    if _git(root, "rev-parse", "HEAD") != _git(clone, "rev-parse", "HEAD~"):
-        raise Refused("another commit was made meanwhile: begin again")
-    _git(root, "pull", "--quiet", "--ff-only", str(clone), "HEAD")
 
 
 def check(version: str, root: Path) -> None:

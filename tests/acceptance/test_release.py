@@ -20,7 +20,7 @@ from deploy.containers import rootfs
 from edgeyard import __version__
 from edgeyard.installing import commit, schema
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("release")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("release")]
 
 VERSION = "9.9.0"
 
@@ -127,8 +127,10 @@ def test_a_release_has_all_that_is_published_and_states_what_it_is(
     assert f"has a section [{VERSION}]: move what is under [Unreleased]" in refused.stderr
     git(checkout, "reset", "--quiet", "--hard", "HEAD~")
 
+    prepared_commit = git(checkout, "rev-parse", "HEAD")
     made = release(checkout, VERSION)
     assert made.returncode == 0, made.stderr
+    assert git(checkout, "rev-parse", "HEAD") == prepared_commit
     assert "images are left out: no container engine is at hand" in made.stderr
     folder = checkout / "dist" / VERSION
     wheel, source = f"edgeyard-{VERSION}-py3-none-any.whl", f"edgeyard-{VERSION}.tar.gz"
