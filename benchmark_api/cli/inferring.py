@@ -132,6 +132,13 @@ def infer(
             **{name: value for name, value in fields.items() if value is not None},
         )
     )
+    if left_out := _nothing_to_write(found):
+        raise InvalidInput.at(
+            "--model",
+            f"has no output that is an array of numbers ({left_out}), so that nothing is written; "
+            f"what was measured: edgeyard results {found.benchmark_id}",
+            "a model with an output of numbers",
+        )
     try:
         found.save(out)
     except (InvalidInput, OSError) as error:
@@ -149,6 +156,18 @@ def infer(
         lines = [line for row in rows for line in _lines(row)]
         show(set_table(rows), *set_notes(rows), "", table(lines, _OUTPUTS, width))
     session.report(f"wrote {out}; all of the result: edgeyard results {found.benchmark_id}")
+
+
+def _nothing_to_write(found: Inference) -> str:
+    """Which outputs were left out, where all were; "" where there are others."""
+    if any(each.outputs for each in found.sets):
+        return ""
+    left_out = {
+        name: kind
+        for each in found.sets
+        for name, kind in as_json(each.measured)["left_out"].items()
+    }
+    return ", ".join(f"{name}: {kind}" for name, kind in left_out.items())
 
 
 class _Run:
@@ -225,7 +244,7 @@ def _inputs(given: Sequence[str]) -> Any:
     """An archive's path, or the arrays of files that are named one by one."""
     if len(given) == 1 and not _is_named(given[0]):
         path = expanded(given[0])
-        return _read_npy(path) if path.suffix == ".npy" else path
+        return _read_file(path) if path.suffix == ".npy" else path
     arrays: dict[str, Any] = {}
     for each in given:
         if not _is_named(each):
@@ -233,9 +252,12 @@ def _inputs(given: Sequence[str]) -> Any:
                 "--inputs", f"{each!r} has no name", "one .npz, or NAME=FILE.npy for each input"
             )
         name, _, file = each.rpartition("=")
+        if not name or not file:
+            lacks = "file" if name else "name"
+            raise InvalidInput.at("--inputs", f"{each!r} has no {lacks}", "NAME=FILE.npy")
         if name in arrays:
             raise InvalidInput.at("--inputs", f"{name!r} is given twice", "each input once")
-        arrays[name] = _read_npy(expanded(file))
+        arrays[name] = _read_file(expanded(file))
     return arrays
 
 
@@ -243,15 +265,26 @@ def _is_named(text: str) -> bool:
     return "=" in text and not Path(text).exists()
 
 
-def _read_npy(path: Path) -> Any:
+def _read_file(path: Path) -> Any:
+    """The array of an ``.npy``, or the arrays of an ``.npz``, whatever the file's name is."""
     import numpy as np
 
+    from edgeyard.benchmark_api.sdk.inference import read_inputs
+
+    accepted = "an array saved as .npy, or a set of arrays as .npz"
     try:
-        return np.load(path, allow_pickle=False)
+        with path.open("rb") as file:
+            head = file.read(6)
+            file.seek(0)
+            if head == b"\x93NUMPY":
+                return np.load(file, allow_pickle=False)
+        if not head.startswith(b"PK"):
+            raise InvalidInput.at("--inputs", f"{path} is neither an .npy nor an .npz", accepted)
+        return read_inputs(path)
     except OSError as error:
         raise InvalidInput.at("--inputs", f"can't read {path}: {reason_of(error)}") from None
     except (ValueError, EOFError) as error:
-        raise InvalidInput.at("--inputs", f"{path}: {error}", "an array saved as .npy") from None
+        raise InvalidInput.at("--inputs", f"{path}: {error}", accepted) from None
 
 
 def rows_of(found: Inference) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,46 @@ def test_what_is_given_twice_is_refused(server: FakeServer, words: list[str], pr
     np.save("x.npy", np.zeros(2))
     assert problem in refusal(run(*words))
     assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("image=pictures.zip", "dataset 'pictures.zip' is not an .npz: it holds no array"),
+        ("pictures.zip", "dataset 'pictures.zip' is not an .npz: it holds no array"),
+        ("image=notes.txt", "notes.txt is neither an .npy nor an .npz"),
+        ("image=empty.npy", "empty.npy is neither an .npy nor an .npz"),
+        ("image=cut.npy", "cut.npy: "),
+        ("image=folder", "can't read folder: Is a directory"),
+        ("image=gone.npy", "can't read gone.npy: No such file or directory"),
+        ("image=", "'image=' has no file"),
+        ("=x.npy", "'=x.npy' has no name"),
+    ],
+)
+def test_inputs_that_are_no_arrays_are_named(server: FakeServer, given: str, problem: str) -> None:
+    with zipfile.ZipFile("pictures.zip", "w") as archive:
+        archive.writestr("0/a.png", b"pixels")
+    Path("notes.txt").write_text("no array")
+    Path("empty.npy").touch()
+    np.save("x.npy", np.zeros(2))
+    Path("cut.npy").write_bytes(Path("x.npy").read_bytes()[:-1])
+    Path("folder").mkdir()
+    said = refusal(run(*INFER[:3], "-i", given, *INFER[-2:]))
+    assert problem in said
+    assert "pickle" not in said
+    assert server.asked == []
+
+
+def test_without_an_output_of_numbers_nothing_is_written(server: FakeServer) -> None:
+    left_out = {"label": "an array of object"}
+    inferred(server, inference_set("inputs", outputs={}, left_out=left_out))
+    outputs = io.BytesIO()
+    np.savez(outputs)
+    server.on("GET", f"{ONE}/results/1/outputs.npz", Answer(outputs.getvalue()))
+    result = run(*INFER, "--out", "out.npz")
+    assert result.exit_code == 1
+    assert "no output that is an array of numbers (label: an array of object)" in refusal(result)
+    assert not Path("out.npz").exists()
 
 
 @pytest.mark.parametrize("name", ["target", "model", "runtime"])
