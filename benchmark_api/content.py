@@ -5,6 +5,7 @@ Server and client check with the same code: the client before it sends anything.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ import numpy as np
 
 from edgeyard.devices.runner import file_kind, training
 from edgeyard.devices.runner.arrays import headers_of, read_arrays
-from edgeyard.devices.runner.dataset import TRUTH, array_of_input
+from edgeyard.devices.runner.dataset import TRUTH, array_of_input, labels_of
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import batch_size_problem, given_problems, resolve_shape
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
@@ -26,7 +27,7 @@ from edgeyard.devices.runner.inference import (
     grouped_names,
     input_of,
 )
-from edgeyard.devices.runner.metrics import truth_problem
+from edgeyard.devices.runner.metrics import CLASSIFICATION, classes_of, label_problem, truth_problem
 from edgeyard.devices.runner.model_archive import (
     IR,
     ONNX,
@@ -37,7 +38,7 @@ from edgeyard.devices.runner.model_archive import (
     open_folder,
 )
 from edgeyard.devices.runner.ncnn_param import read_param
-from edgeyard.devices.runner.onnx_file import inspect, interface_of, open_model
+from edgeyard.devices.runner.onnx_file import class_numbers, inspect, interface_of, open_model
 from edgeyard.devices.runner.openvino_ir import read_ir
 from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.devices.sizes import size_text
@@ -123,6 +124,8 @@ class ContentChecks:
         self._pair = lru_cache(_REMEMBERED)(self._read_pair)
         self._not_onnx = lru_cache(_REMEMBERED)(self._find_fault)
         self._values = lru_cache(_REMEMBERED)(self._find_wrong_value)
+        self._class_numbers = lru_cache(_REMEMBERED)(self._read_class_numbers)
+        self._labels = lru_cache(_REMEMBERED)(self._find_wrong_label)
         self._config = lru_cache(_REMEMBERED)(self._read_config)
         self._thread = _Thread()
 
@@ -329,8 +332,11 @@ class ContentChecks:
         if not headers:
             return []
         if isinstance(headers, str):
-            own = kind is BenchmarkType.TYPE1
-            return [FieldError("/dataset", headers, _NPZ)] if own else []
+            if kind is BenchmarkType.TYPE1:
+                return [FieldError("/dataset", headers, _NPZ)]
+            if kind is BenchmarkType.TYPE2:
+                return self._label_problems(description, model, datasets[0].sha256, TRUTH)
+            return []
         if kind is BenchmarkType.TYPE1:
             return self._own_input_problems(description, inputs, headers, datasets[0].sha256)
         if kind.is_declared:  # its engine alone knows what its dataset contains
@@ -339,8 +345,10 @@ class ContentChecks:
             truth = description.parameters.get("truth", TRUTH)
             if not isinstance(truth, str):
                 return []
-            return _dataset_problems(inputs, headers, truth) or self._truth_problems(
-                description, model, headers[truth]
+            return (
+                _dataset_problems(inputs, headers, truth)
+                or self._truth_problems(description, model, headers[truth])
+                or self._label_problems(description, model, datasets[0].sha256, truth)
             )
         return [_lacks(name, headers) for name in ("x", "y") if name not in headers]
 
@@ -350,13 +358,39 @@ class ContentChecks:
         """What of a TYPE2 dataset's truth can't be compared with the output."""
         if description.parameters.get("raw"):
             return []
-        preprocessing = description.parameters.get("preprocessing")
-        wish = preprocessing.get("output") if isinstance(preprocessing, dict) else None
-        outputs = self._outputs(model) if description.runtime in ("ort", "openvino") else ()
-        output = next((spec for spec in outputs if wish in (None, spec.name)), None)
+        output = self._compared_output(description, model)
         shape = output.shape if output is not None and output.dtype else None
         found = truth_problem(description.parameters.get("metric"), *truth, shape)
         return [FieldError("/dataset", *found)] if found else []
+
+    def _label_problems(
+        self, description: JobDescription, model: str, dataset: str, truth: str
+    ) -> list[FieldError]:
+        """Which class of a TYPE2 dataset the model can't give, where it states what it gives."""
+        parameters = description.parameters
+        if parameters.get("raw") or parameters.get("metric", CLASSIFICATION) != CLASSIFICATION:
+            return []
+        output = self._compared_output(description, model)
+        if output is None or not output.dtype or output.shape is None:
+            return []
+        sizes = [size for size in output.shape[1:] if isinstance(size, int) and size > 0]
+        if not output.shape or len(sizes) != len(output.shape) - 1:
+            return []
+        classes, numbers = classes_of(sizes), None
+        if not classes:
+            numbers = self._class_numbers(model).get(output.name)
+            if numbers is None:
+                return []
+        wishes = json.dumps(parameters.get("preprocessing"))
+        problem = self._labels(dataset, wishes, truth, classes, numbers, output.name)
+        return [FieldError("/dataset", *problem)] if problem else []
+
+    def _compared_output(self, description: JobDescription, model: str) -> TensorSpec | None:
+        """The output that is compared with the truth; None where it is not known here."""
+        preprocessing = description.parameters.get("preprocessing")
+        wish = preprocessing.get("output") if isinstance(preprocessing, dict) else None
+        outputs = self._outputs(model) if description.runtime in ("ort", "openvino") else ()
+        return next((spec for spec in outputs if wish in (None, spec.name)), None)
 
     def _own_input_problems(
         self,
@@ -485,6 +519,19 @@ class ContentChecks:
         except RunFailed:
             return unknown
 
+    def _read_class_numbers(self, sha256: str) -> Mapping[str, tuple[int, ...]]:
+        """Class numbers that outputs of an ONNX file can hold; none where it is no such file."""
+        unknown: Mapping[str, tuple[int, ...]] = {}
+
+        def read(path: Path) -> Mapping[str, tuple[int, ...]]:
+            model = _parts_of(path).model if path.is_dir() or is_archive(path) else path
+            return class_numbers(model, max_fields=_MAX_FIELDS)
+
+        try:
+            return self._of(sha256, read, unknown)
+        except RunFailed:
+            return unknown
+
     def _model_inputs(self, description: JobDescription, model: str) -> tuple[TensorSpec, ...]:
         """Inputs of a model by the names that its engine gives them; none where not known."""
         if description.runtime == "ort":
@@ -534,6 +581,31 @@ class ContentChecks:
             return self._of(sha256, read, "")
         except RunFailed:  # too large, or damaged: the board says so
             return ""
+
+    def _find_wrong_label(
+        self,
+        sha256: str,
+        wishes: str,
+        truth: str,
+        classes: int,
+        numbers: tuple[int, ...] | None,
+        output: str,
+    ) -> tuple[str, str] | None:
+        """What of a small dataset's classes the model can't give, and what is accepted."""
+
+        def read(path: Path) -> tuple[str, str] | None:
+            if path.stat().st_size > MAX_VALUES_BYTES:
+                return None
+            accepted = f"classes from 0 to {classes - 1}" if classes else "classes that it gives"
+            try:
+                labels = labels_of(path, json.loads(wishes), truth, classes, MAX_VALUES_BYTES)
+            except RunFailed as error:
+                reason = error.sentence.removeprefix(f"dataset {path.name!r} ")
+                return reason.removeprefix("the dataset "), accepted
+            problem = label_problem(labels, classes, numbers, output)
+            return None if problem is None else (f"has {problem}", accepted)
+
+        return self._of(sha256, read, None)
 
 
 def _fault_of(error: RunFailed) -> str:

@@ -26,7 +26,7 @@ from edgeyard.devices.runner.measure import (
     timed_runs,
     warming,
 )
-from edgeyard.devices.runner.metrics import Metric
+from edgeyard.devices.runner.metrics import Metric, classes_of, label_problem
 from edgeyard.devices.runner.quantization import real_values
 from edgeyard.devices.runner.trust import (
     Reason,
@@ -218,22 +218,8 @@ def _reader(
         RunFailed: ``user_input``: the model cannot give a class of the dataset.
     """
     assert dataset.labels is not None
-    highest = int(dataset.labels.max())
-    if classes and highest >= classes:
-        raise RunFailed(
-            "user_input",
-            f"the dataset has class {highest}, the model has {classes} classes from 0 on",
-        )
-    if output.classes is not None and not classes:
-        odd = sorted({*dataset.labels.tolist()} - {*output.classes})
-        if odd:
-            gives = ", ".join(map(str, output.classes[:8])) + (
-                ", ..." if output.classes[8:] else ""
-            )
-            raise RunFailed(
-                "user_input",
-                f"the dataset has class {odd[0]}, and output {output.name!r} gives only {gives}",
-            )
+    if problem := label_problem(dataset.labels, classes, output.classes, output.name):
+        raise RunFailed("user_input", f"the dataset has {problem}")
     max_k = min(max(dataset.preprocessing.top_k), classes) if classes else 1
 
     def read(value: object) -> NDArray[np.int64]:
@@ -329,8 +315,8 @@ def _classes(session: Session, index: int, value: object, batch_size: int) -> in
             per_row = value.size // batch_size
             if value.dtype.kind in "iu" and per_row == 1:
                 return 0
-            if per_row > 1 and max(value.shape[1:]) == per_row:
-                return per_row
+            if classes := classes_of(value.shape[1:]):
+                return classes
     others = [
         spec.name
         for at, spec in enumerate(session.outputs)

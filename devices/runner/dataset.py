@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.arrays import array_names, converted, read_arrays
-from edgeyard.devices.runner.class_folders import images_by_class
+from edgeyard.devices.runner.class_folders import Entry, images_by_class
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
@@ -31,6 +31,7 @@ from edgeyard.errors import RunFailed
 MAX_ENTRIES = 200_000
 MAX_UNPACKED_BYTES = 16 * 1024**3
 MAX_ENTRY_BYTES = 256 * 1024**2
+MAX_DESCRIPTION_BYTES = 4 * 1024**2
 MAX_RATIO = 1000
 """Unpacked to packed size; images hardly shrink at all, bombs by more than this."""
 
@@ -300,15 +301,8 @@ def _images(
     how = parse_preprocessing(_description(archive, members, path), wishes)
     size = how.resize or how.crop or _spatial(spec, how, path)
     decode = Decoder(f"dataset {path.name!r}", how, size)
-    entries = images_by_class(
-        members, f"dataset {path.name!r}", subset=how.subset, level=how.class_folder
-    )
-    folders = {folder for folder, _ in entries}
-    numbers = how.labels or {name: index for index, name in enumerate(sorted(folders))}
-    unnamed = sorted(folders - set(numbers))
-    if unnamed:
-        raise _wrong(path, f"has a folder {unnamed[0]!r} that preprocessing/labels does not name")
-    labels = np.array([numbers[folder] for folder, _ in entries], dtype=np.int64)
+    entries = _classes_of_images(members, path, how)
+    labels, numbers, folders = _labels_of_images(entries, path, how)
     clipping = Clipping(spec)
 
     def batch(first: int, last: int) -> Feeds:
@@ -326,9 +320,29 @@ def _images(
         batch=batch,
         preprocessing=how,
         class_names={number: name for name, number in numbers.items()},
-        folders=() if how.labels else tuple(sorted(folders)),
+        folders=folders,
         input_reasons=lambda: [*_default_scale_reasons(spec, how), *clipping.reasons()],
     )
+
+
+def _classes_of_images(
+    members: Sequence[zipfile.ZipInfo], path: Path, how: Preprocessing
+) -> List[Entry]:
+    what = f"dataset {path.name!r}"
+    return images_by_class(members, what, subset=how.subset, level=how.class_folder)
+
+
+def _labels_of_images(
+    entries: Sequence[Entry], path: Path, how: Preprocessing
+) -> Tuple[NDArray[np.int64], Mapping[str, int], Tuple[str, ...]]:
+    """Return the class numbers of images, those of the folders, and `Dataset.folders`."""
+    folders = {folder for folder, _ in entries}
+    numbers = how.labels or {name: index for index, name in enumerate(sorted(folders))}
+    unnamed = sorted(folders - set(numbers))
+    if unnamed:
+        raise _wrong(path, f"has a folder {unnamed[0]!r} that preprocessing/labels does not name")
+    labels = np.array([numbers[folder] for folder, _ in entries], dtype=np.int64)
+    return labels, numbers, () if how.labels else tuple(sorted(folders))
 
 
 def _image_values(
@@ -372,12 +386,27 @@ def numbered(dataset: Dataset, classes: int) -> Dataset:
     Raises:
         RunFailed: ``user_input``: nothing states which folder is which class.
     """
-    folders = dataset.folders
-    if not folders or dataset.labels is None:
+    if not dataset.folders or dataset.labels is None:
         return dataset
+    numbers = _folder_numbers(dataset.folders, classes)
+    if numbers is None:
+        return dataset
+    return replace(
+        dataset,
+        labels=numbers[dataset.labels],
+        class_names=dict(zip(numbers.tolist(), dataset.folders, strict=True)),
+    )
+
+
+def _folder_numbers(folders: Sequence[str], classes: int) -> Optional[NDArray[np.int64]]:
+    """Return the class number of each folder by its name; None: their order gives it.
+
+    Raises:
+        RunFailed: As of `numbered`.
+    """
     numeric = all(name.isascii() and name.isdigit() and len(name) <= 9 for name in folders)
     if not numeric and len(folders) == (classes or len(folders)):
-        return dataset
+        return None
     if not numeric or (classes and max(map(int, folders)) >= classes):
         shown = ", ".join(repr(name[:40]) for name in folders[:8])
         more = f" and {len(folders) - 8} more" if len(folders) > 8 else ""
@@ -387,12 +416,36 @@ def numbered(dataset: Dataset, classes: int) -> Dataset:
             f"{classes} classes: name the folders by class number, 0 to {classes - 1}, or map them "
             f'by "labels" in {_DESCRIPTION}, e.g. {json.dumps({"labels": {folders[0]: 0}})}',
         )
-    numbers = np.array([int(name) for name in folders], dtype=np.int64)
-    return replace(
-        dataset,
-        labels=numbers[dataset.labels],
-        class_names={int(name): name for name in folders},
-    )
+    return np.array([int(name) for name in folders], dtype=np.int64)
+
+
+def labels_of(
+    path: Path, wishes: object, truth: str, classes: int, limit_bytes: int
+) -> NDArray[np.int64]:
+    """Return the class numbers of a dataset's rows, without its inputs.
+
+    Args:
+        path: Of an ``.npz``, or of a zip of images with a folder for each class.
+        wishes: The job description's ``parameters.preprocessing``; None: none.
+        truth: Name of the array with the class numbers.
+        classes: Of the model; 0: it does not state how many it has.
+        limit_bytes: Maximum size of the array, unpacked.
+
+    Raises:
+        RunFailed: ``user_input``: as of `open_dataset` and `numbered`, or over the limit.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except Exception as error:  # as in open_dataset
+        raise RunFailed("user_input", _no_dataset(path, error)) from error
+    with archive:
+        if array_names(archive):
+            return _labels(read_arrays(path, [truth], limit_bytes=limit_bytes)[truth], path, truth)
+        members = _safe_members(archive, path)
+        how = parse_preprocessing(_description(archive, members, path), wishes)
+        labels, _, folders = _labels_of_images(_classes_of_images(members, path, how), path, how)
+        numbers = _folder_numbers(folders, classes) if folders else None
+        return labels if numbers is None else numbers[labels]
 
 
 def _safe_members(archive: zipfile.ZipFile, path: Path) -> List[zipfile.ZipInfo]:
@@ -425,6 +478,8 @@ def _description(
     if not tops:
         return None
     nearest = min(tops, key=lambda one: one.filename.count("/"))
+    if nearest.file_size > MAX_DESCRIPTION_BYTES:
+        raise _wrong(path, f"has a {_DESCRIPTION} of over {MAX_DESCRIPTION_BYTES} bytes")
     try:
         found = parse_json(archive.read(nearest))
     except Exception as error:  # of the archive's decompressors too

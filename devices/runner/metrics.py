@@ -79,6 +79,39 @@ def truth_problem(
     )
 
 
+def classes_of(row: Sequence[int]) -> int:
+    """Return how many scores of classes an output has a row; 0: it holds something else.
+
+    Args:
+        row: Shape of the output without its rows.
+    """
+    per_row = math.prod(row)
+    return per_row if per_row > 1 and max(row) == per_row else 0
+
+
+def label_problem(
+    labels: NDArray[np.int64], classes: int, numbers: Optional[Sequence[int]], output: str
+) -> Optional[str]:
+    """Return which class of a dataset a model can't give, in words; None: it can give all.
+
+    Args:
+        labels: Shape (rows,): class numbers from 0 on.
+        classes: Scores a row; 0: the output holds class numbers.
+        numbers: That the output can hold, where the model states them.
+        output: Its name.
+    """
+    highest = int(labels.max())
+    if classes:
+        if highest < classes:
+            return None
+        return f"class {highest}, the model has {classes} classes from 0 on"
+    odd = sorted({*labels.tolist()} - {*numbers}) if numbers is not None else []
+    if numbers is None or not odd:
+        return None
+    gives = ", ".join(map(str, numbers[:8])) + (", ..." if numbers[8:] else "")
+    return f"class {odd[0]}, and output {output!r} gives only {gives}"
+
+
 _TRUTH = {
     CLASSIFICATION: ("iu", "class numbers from 0 on, of shape (rows,)"),
     "regression": ("biuf", "numbers, of the shape of the output"),

@@ -32,6 +32,7 @@ from tests.builders.runner import linear_model, model_of
 from tests.builders.tflite import Quantized, requantizing_model
 from tests.fakes.cluster import board
 from tests.integration.test_api_benchmarks import refusal
+from tests.unit.test_labels import classifier
 
 pytestmark = pytest.mark.one_database("files are read; nothing is asked of the database")
 
@@ -311,6 +312,73 @@ def check_own_inputs(folder: Path, model_content: bytes, dataset: bytes) -> None
 def test_datasets_that_do_not_fit_are_refused(api: Api, dataset: bytes, says: str) -> None:
     found = refused(api, linear_model(WEIGHTS), dataset, benchmark_type="TYPE2")
     assert says in found["/dataset"]["reason"]
+
+
+def images(*folders: str, **description: object) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for folder in folders:
+            archive.writestr(f"{folder}/a.png", b"not looked into")
+        if description:
+            archive.writestr("dataset.json", json.dumps(description))
+    return file.getvalue()
+
+
+def of_rows(*labels: int) -> bytes:
+    return npz(x=np.zeros((len(labels), 4), np.float32), y=np.array(labels))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        (of_rows(1, 2, 3), "has class 3, the model has 3 classes from 0 on"),
+        (of_rows(0, 99), "has class 99, the model has 3 classes"),
+        (of_rows(-1, 0), "has a class number below 0 in 'y'"),
+        (images("1", "2", "3"), "has 3 class folders ('1', '2', '3'), the model has 3 classes"),
+        (images("cat", "dog"), "has 2 class folders ('cat', 'dog'), the model has 3 classes"),
+        (images("cat", labels={"cat": 7}), "has class 7, the model has 3 classes"),
+        (images("cat", labels={"dog": 0}), "has a folder 'cat' that preprocessing/labels"),
+        (images("cat/c1", "dog/c1", "owl/c1"), '{"class_folder": "outermost"}'),
+        (images("train/cat", "val/cat"), "look like parts of a dataset"),
+    ],
+)
+def test_classes_that_the_model_has_no_score_for_are_refused(
+    api: Api, dataset: bytes, says: str
+) -> None:
+    found = refused(api, linear_model(WEIGHTS), dataset, benchmark_type="TYPE2")
+    assert says in found["/dataset"]["reason"]
+
+
+def test_class_numbers_that_a_classifier_does_not_state_are_refused(api: Api) -> None:
+    model = classifier([1, 2, 3]).SerializeToString()
+    dataset = npz(x=np.zeros((3, 3), np.float32), y=np.arange(3))
+    found = refused(api, model, dataset, benchmark_type="TYPE2")
+    assert found["/dataset"]["reason"] == "has class 0, and output 'label' gives only 1, 2, 3"
+    of_scores = {"preprocessing": {"output": "probabilities"}}
+    dataset = npz(x=np.zeros((3, 3), np.float32), y=np.arange(1, 4))
+    found = refused(api, model, dataset, benchmark_type="TYPE2", parameters=of_scores)
+    assert found["/dataset"]["reason"] == "has class 3, the model has 3 classes from 0 on"
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "parameters"),
+    [
+        (linear_model(WEIGHTS), of_rows(0, 1, 2), {}),
+        (linear_model(WEIGHTS), images("2", "0"), {}),
+        (linear_model(WEIGHTS), images("cat", "dog", "owl"), {}),
+        (linear_model(WEIGHTS), images("cat", labels={"cat": 2}), {}),
+        (linear_model(WEIGHTS), images("val/0", "train/1"), {"preprocessing": {"subset": "val"}}),
+        (classifier([1, 2, 300]).SerializeToString(),
+         npz(x=np.zeros((2, 3), np.float32), y=np.array([1, 300])), {}),
+    ],
+)  # fmt: skip
+def test_classes_that_the_model_can_give_are_accepted(
+    api: Api, model: bytes, dataset: bytes, parameters: dict[str, Any]
+) -> None:
+    names = {"model": put(api, "net.onnx", model), "dataset": put(api, "data.zip", dataset)}
+    whole = description(**names, benchmark_type="TYPE2", parameters=parameters)
+    answer = api.as_().post("/v1/benchmarks?dry_run=true", json=whole)
+    assert answer.status_code == 200, answer.text
 
 
 def test_an_input_that_has_the_name_of_the_truth_is_refused_with_the_way_out(api: Api) -> None:
