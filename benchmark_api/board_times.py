@@ -1,6 +1,6 @@
 """For how long each board was busy, idle and down, as this server has seen it.
 
-The server that leads also stores it by month, for reports of usage.
+The server that leads also stores it by month, for reports of usage, and each change of a state.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import StrEnum
 
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.model.accounting import BoardMonth, month_of
+from edgeyard.scheduler.model.boards import BoardStateChange
 from edgeyard.scheduler.ports import Clock
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 
@@ -79,6 +80,7 @@ class BoardTimes:
         clock: Clock,
         leads: Callable[[], bool],
         keep: Callable[[Sequence[BoardMonth]], None],
+        keep_states: Callable[[Sequence[BoardStateChange]], None],
     ) -> None:
         """Take no sample yet; nothing is counted before the second one.
 
@@ -89,8 +91,10 @@ class BoardTimes:
             clock: Clock of the samples.
             leads: Whether this server leads: of several one stores what boards did.
             keep: Adds seconds to what is stored.
+            keep_states: Stores states of boards that differ from the stored ones.
         """
-        self._leads, self._keep = leads, keep
+        self._leads, self._keep, self._keep_states = leads, keep, keep_states
+        self._states: Mapping[str, tuple[str, str | None]] = {}
         self._unstored: dict[tuple[str, str], BoardMonth] = {}
         self._stored_s = clock.monotonic_s()
         self._boards, self._age_s, self._max_age_s = boards, age_s, max_age_s
@@ -133,8 +137,31 @@ class BoardTimes:
                 self._of_board = {uid: self._of_board.get(uid) or _nothing() for uid in found}
                 for family, _ in found.values():
                     self._of_family.setdefault(family, _nothing())
+        if leads:
+            self._store_states(views, now)
+        else:
+            self._states = {}  # another server stores others meanwhile
         if now_s - self._stored_s >= STORE_AFTER_S:
             self._store(now_s)
+
+    def _store_states(self, views: Sequence[BoardView], now: datetime) -> None:
+        """Store the states that differ from those of the last sample. One thread at a time."""
+        known = [view for view in views if view.state in _USE_OF_STATE]
+        found = {view.board.target_uid: (view.state.value, view.holder) for view in known}
+        changes = [
+            BoardStateChange(
+                target_uid=uid,
+                at=now,
+                state=view.state.value,
+                reason=view.reason,
+                benchmark_id=view.holder,
+            )
+            for view in known
+            if self._states.get(uid := view.board.target_uid) != found[uid]
+        ]
+        if changes:
+            self._keep_states(changes)
+        self._states = {**self._states, **found}
 
     def _count(self, uid: str, month: str, family: str, use: Use, seconds: float) -> None:
         none = BoardMonth(target_uid=uid, month=month, family=family)

@@ -203,6 +203,7 @@ class Services:
             self.clock,
             lambda: self.leader().leads,
             lambda months: self.store.transact(lambda uow: uow.accounting.add_board_months(months)),
+            lambda states: self.store.transact(lambda uow: uow.accounting.add_board_states(states)),
         )
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
@@ -28,7 +30,10 @@ PAGE = 100
 """Boards that one page lists."""
 
 RECENT = 20
-"""Benchmarks that the page of a board lists."""
+"""Benchmarks, and lines of its history, that the page of a board lists."""
+
+_IN_SERVICE = ("idle", "busy", "leased")
+"""States that follow one another all day: the history of a board shows them as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,29 @@ class Job:
     def near_limit(self) -> bool:
         """It has nearly used its time up."""
         return self.used is not None and self.used >= NEAR_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One line of a board's history: an act, or a time in a state.
+
+    Attributes:
+        state: "": an act. Times in which it was idle, leased or busy are one of ``in service``.
+        until: End of that time; None: it is still so, or an act.
+        duration_s: Of that time until now.
+        busy: How often it ran something.
+        busy_s: How long, in seconds.
+        act: Who did what.
+    """
+
+    at: datetime
+    state: str = ""
+    reason: str = ""
+    until: datetime | None = None
+    duration_s: float = 0.0
+    busy: int = 0
+    busy_s: float = 0.0
+    act: shapes.Act | None = None
 
 
 @router.get("/ui/boards")
@@ -91,7 +119,8 @@ def board(request: Request, target_uid: str, caller: BrowserUser, context: Ctx) 
         board=found,
         job=_jobs(caller, context, target_uid).get(found.benchmark_id or ""),
         recent=recent.items,
-        history=_history(target_uid, caller, context),
+        history=_history(found, caller, context),
+        months=found.months,
         may_lease=caller.is_operator or (caller.may_submit and caller.user.max_lease_s > 0),
     )
 
@@ -156,10 +185,40 @@ def release(lease_id: str, form: SignedInForm, caller: BrowserUser, context: Ctx
     return _back(form, ended.target_uid, "lease-released")
 
 
-def _history(target_uid: str, caller: Caller, context: Context) -> list[shapes.Act]:
-    """Return what was done to a board, newest first, as far as the caller may see it."""
-    found = acts.acts(caller, context, board=target_uid, limit=RECENT, cursor=None, after=None)
-    return [each for each in found.content.items if each.kind.startswith("board.")]
+def _history(board: shapes.DescribedBoard, caller: Caller, context: Context) -> list[Entry]:
+    """Return what happened to a board, newest first, as far as the caller may see it."""
+    now = context.services.clock.now()
+    found = acts.acts(
+        caller, context, board=board.target_uid, limit=RECENT, cursor=None, after=None
+    )
+    done = [
+        Entry(at=each.at, act=each)
+        for each in found.content.items
+        if each.kind.startswith("board.")
+    ]
+    times = [
+        _entry(list(periods), now)
+        for _, periods in itertools.groupby(
+            board.states, lambda each: "in service" if each.state in _IN_SERVICE else each
+        )
+    ]
+    both = sorted([*done, *times], key=lambda each: each.at, reverse=True)
+    return both[:RECENT]
+
+
+def _entry(periods: Sequence[shapes.BoardPeriod], now: datetime) -> Entry:
+    """Return times that follow one another, newest first, as one line."""
+    newest, oldest = periods[0], periods[-1]
+    busy = [each for each in periods if each.state == "busy"]
+    return Entry(
+        at=oldest.since,
+        state=newest.state if newest.state not in _IN_SERVICE else "in service",
+        reason=newest.reason if newest.state not in _IN_SERVICE else "",
+        until=newest.until,
+        duration_s=((newest.until or now) - oldest.since).total_seconds(),
+        busy=len(busy),
+        busy_s=sum(((each.until or now) - each.since).total_seconds() for each in busy),
+    )
 
 
 def _back(form: Form, target_uid: str, done: str) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
@@ -28,9 +28,10 @@ from edgeyard.devices.attributes import TEMPERATURE_C, attributes_of, meaning, m
 from edgeyard.devices.inventory import Family, known_families
 from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import NotFound, Unavailable
+from edgeyard.scheduler.model.accounting import BoardMonth
 from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
-from edgeyard.scheduler.model.boards import BoardOverride
+from edgeyard.scheduler.model.boards import BoardOverride, BoardStateChange
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.strict_json import time_from_json
 from edgeyard.scheduler.ports import UnitOfWork
@@ -40,6 +41,17 @@ router = Router(prefix="/v1", tags=["lab"])
 
 MAX_VALUES = 20
 """Maximum number of values that `attributes` lists of an attribute."""
+
+MAX_STATES = 200
+"""Newest states of a board that `board` returns."""
+
+MAX_MONTHS = 12
+"""Last months of a board that `board` returns."""
+
+FOREIGN_REASON = "runs another user's benchmark"
+"""The reason for a board's state, where the caller may not know more."""
+
+_HOUR_S = 3600.0
 
 
 @router.get("/boards")
@@ -63,12 +75,20 @@ def boards(caller: Submitter, context: Ctx) -> Answer[shapes.Boards]:
 
 @router.get("/boards/{target_uid}")
 def board(target_uid: str, caller: Submitter, context: Ctx) -> Answer[shapes.DescribedBoard]:
-    """One board with its attributes."""
+    """One board with its attributes, its newest states, and its use by month."""
     shown = shown_board(target_uid, caller, context)
     found = _attributes(context.services, shown.family)[target_uid]
+    with context.services.store.read() as uow:
+        changes = uow.accounting.board_states(target_uid, limit=MAX_STATES)
+        months = uow.accounting.months_of_board(target_uid, limit=MAX_MONTHS)
+        held = uow.benchmarks.get_many([each.benchmark_id for each in changes if each.benchmark_id])
+    mine = {each.benchmark_id for each in held if caller.may_see(each.user_id)}
     return Answer(
         shapes.DescribedBoard(
-            **msgspec.structs.asdict(shown), attributes=dict(sorted(found.items()))
+            **msgspec.structs.asdict(shown),
+            attributes=dict(sorted(found.items())),
+            states=_periods(changes, mine),
+            months=[_month(each) for each in months],
         )
     )
 
@@ -383,7 +403,7 @@ def _board(
         target_uid=board.target_uid,
         family=board.family,
         state=view.state.value,
-        reason="runs another user's benchmark" if foreign and view.reason else view.reason,
+        reason=FOREIGN_REASON if foreign and view.reason else view.reason,
         engines=_engines(board),
         ram_bytes=board.ram_bytes,
         storage_bytes=board.storage_bytes,
@@ -402,6 +422,37 @@ def _board(
         accelerators=_accelerators(board),
         times=_times(services.board_times.of_board(board.target_uid)),
         temperature_c=_temperature_c(board),
+    )
+
+
+def _periods(
+    changes: Sequence[BoardStateChange], mine: Collection[str]
+) -> list[shapes.BoardPeriod]:
+    """Return states, newest first, without what tells of other users' benchmarks."""
+    ends = (None, *(each.at for each in changes))
+    return [
+        shapes.BoardPeriod(
+            state=each.state,  # type: ignore[arg-type]  # stored from BoardState
+            reason=each.reason
+            if each.benchmark_id is None or each.benchmark_id in mine or not each.reason
+            else FOREIGN_REASON,
+            benchmark_id=each.benchmark_id if each.benchmark_id in mine else None,
+            since=each.at,
+            until=until,
+        )
+        for each, until in zip(changes, ends, strict=False)
+    ]
+
+
+def _month(times: BoardMonth) -> shapes.BoardMonthTimes:
+    return shapes.BoardMonthTimes(
+        month=times.month,
+        busy_hours=times.busy_s / _HOUR_S,
+        idle_hours=times.idle_s / _HOUR_S,
+        down_hours=times.down_s / _HOUR_S,
+        known_hours=times.known_s / _HOUR_S,
+        utilisation=times.utilisation,
+        availability=times.availability,
     )
 
 

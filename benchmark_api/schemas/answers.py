@@ -1172,10 +1172,47 @@ class Board(Struct, frozen=True, kw_only=True):
     temperature_c: float | None
 
 
+class BoardPeriod(Struct, frozen=True, kw_only=True):
+    """A time in which a board was in one state, as the server that leads saw it every few seconds.
+
+    Shorter times are not in it. ``reason`` is in words, "" where nobody stated one.
+    ``benchmark_id`` held the board; null for a benchmark of somebody else. ``until`` is null for
+    the present state.
+    """
+
+    state: BoardState
+    reason: str
+    benchmark_id: str | None
+    since: datetime
+    until: datetime | None
+
+
+class BoardMonthTimes(Struct, frozen=True, kw_only=True):
+    """What a board's time was spent on in one month, e.g. ``2026-10``, in UTC.
+
+    ``utilisation`` is the share of the time in which it could run something that it was busy,
+    ``availability`` the share of the ``known_hours`` in which it could; null: nothing is known.
+    """
+
+    month: str
+    busy_hours: float
+    idle_hours: float
+    down_hours: float
+    known_hours: float
+    utilisation: float | None
+    availability: float | None
+
+
 class DescribedBoard(Board, frozen=True, kw_only=True):
-    """A board with all its attributes, by name."""
+    """A board with all its attributes, by name, and what it did.
+
+    ``states`` are its newest states, newest first, at most 200; ``months`` its last months, newest
+    first, at most 12.
+    """
 
     attributes: JsonObject
+    states: list[BoardPeriod]
+    months: list[BoardMonthTimes]
 
 
 class Attribute(Struct, frozen=True, kw_only=True):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from edgeyard.scheduler.model.accounting import BoardMonth, UsageBy, UsageRow
+from edgeyard.scheduler.model.boards import BoardStateChange
 
 
 class Accounting(Protocol):
-    """Adds up charges and idle times, and stores what boards' time was spent on."""
+    """Adds up charges and idle times, and stores what boards did: their times and states."""
 
     def usage(self, by: UsageBy, month: str, *, user_id: str | None = None) -> Sequence[UsageRow]:
         """Return what was used in a month, in the order of keys, the unknown one last.
@@ -27,4 +29,22 @@ class Accounting(Protocol):
 
     def board_months(self, month: str) -> Sequence[BoardMonth]:
         """Return what the boards' time was spent on in a month, in the order of boards."""
+        ...
+
+    def months_of_board(self, target_uid: str, *, limit: int) -> Sequence[BoardMonth]:
+        """Return what a board's time was spent on in its last months, newest first."""
+        ...
+
+    def add_board_states(self, changes: Sequence[BoardStateChange]) -> None:
+        """Store changes of boards' states; those to the stored state of a board are none."""
+        ...
+
+    def board_states(
+        self, target_uid: str, *, limit: int, before: datetime | None = None
+    ) -> Sequence[BoardStateChange]:
+        """Return the changes of a board's state, newest first.
+
+        Args:
+            before: Only earlier ones; None: from the newest on.
+        """
         ...

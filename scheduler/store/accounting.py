@@ -1,8 +1,9 @@
-"""What was used in a month, added up by the database."""
+"""What was used in a month, added up by the database; the times and states of boards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import (
@@ -21,9 +22,10 @@ from sqlalchemy import (
 
 from edgeyard.scheduler.model.accounting import BoardMonth, UsageBy, UsageRow, month_bounds
 from edgeyard.scheduler.model.benchmark import FailureCategory
+from edgeyard.scheduler.model.boards import BoardStateChange
 from edgeyard.scheduler.ports import Accounting
 from edgeyard.scheduler.store.rows import Row, flat_row
-from edgeyard.scheduler.store.tables import board_months, charges, idle_times
+from edgeyard.scheduler.store.tables import board_months, board_states, charges, idle_times
 from edgeyard.scheduler.store.transaction import Transaction
 
 _KEYS: dict[UsageBy, tuple[Column[str], Column[str] | None]] = {
@@ -135,6 +137,36 @@ class SqlAccounting(Accounting):
             {"month": month},
         )
         return [BoardMonth(**cast("dict[str, Any]", dict(row))) for row in rows]
+
+    def months_of_board(self, target_uid: str, *, limit: int) -> Sequence[BoardMonth]:
+        rows = self._tx.rows(
+            select(board_months)
+            .where(board_months.c.target_uid == target_uid)
+            .order_by(board_months.c.month.desc())
+            .limit(limit)
+        )
+        return [BoardMonth(**cast("dict[str, Any]", dict(row))) for row in rows]
+
+    def add_board_states(self, changes: Sequence[BoardStateChange]) -> None:
+        for each in changes:
+            newest = self.board_states(each.target_uid, limit=1)
+            if not newest or (newest[0].state, newest[0].benchmark_id) != (
+                each.state,
+                each.benchmark_id,
+            ):
+                self._tx.replace(board_states, flat_row(each))
+
+    def board_states(
+        self, target_uid: str, *, limit: int, before: datetime | None = None
+    ) -> Sequence[BoardStateChange]:
+        rows = self._tx.rows(
+            select(board_states)
+            .where(board_states.c.target_uid == target_uid)
+            .where(true() if before is None else board_states.c.at < before)
+            .order_by(board_states.c.at.desc())
+            .limit(limit)
+        )
+        return [BoardStateChange(**cast("dict[str, Any]", dict(row))) for row in rows]
 
 
 def _attempts_row(row: Row) -> UsageRow:

@@ -50,6 +50,7 @@ from edgeyard.scheduler.store.tables import (
     attempts,
     benchmark_files,
     benchmarks,
+    board_states,
     campaigns,
     charges,
     checks,
@@ -402,6 +403,7 @@ _LAST_OUTCOME = select(func.max(outcomes.c.seq)).scalar_subquery()
 _NEWEST_ACT = acts.alias("newest_act")  # the next one's number follows it
 
 _LATER_JOB = schedule_jobs.alias("later")
+_LATER_STATE = board_states.alias("later_state")
 
 _KINDS = RetentionClass
 RULES: Mapping[str, Rule] = {
@@ -464,6 +466,16 @@ RULES: Mapping[str, Rule] = {
         young=events.c.at >= _BEFORE,
         kept=and_(events.c.benchmark_id.is_not(None), _of_live(events.c.benchmark_id)),
         size=func.length(events.c.data),
+    ),
+    "board_states": _rule(
+        _KINDS.EVENTS,
+        [board_states.c.at, board_states.c.target_uid],
+        where=board_states.c.at < _BEFORE,
+        kept=~exists().where(  # the board is still in this state
+            _LATER_STATE.c.target_uid == board_states.c.target_uid,
+            _LATER_STATE.c.at > board_states.c.at,
+        ),
+        size=func.length(board_states.c.reason),
     ),
     "acts": _rule(
         _KINDS.ACTS,

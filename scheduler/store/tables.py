@@ -580,6 +580,17 @@ board_months = Table(
     Column("down_s", Float, nullable=False),
 )
 
+board_states = Table(
+    "board_states",
+    metadata,
+    Column("target_uid", Text, primary_key=True),
+    Column("at", UtcTime, primary_key=True),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("benchmark_id", Text),
+)
+Index("ix_board_states_at", board_states.c.at, board_states.c.target_uid)
+
 rates = Table(
     "rates",
     metadata,

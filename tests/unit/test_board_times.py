@@ -12,6 +12,7 @@ import pytest
 from edgeyard.benchmark_api.board_times import MAX_GAP_S, STORE_AFTER_S, BoardTimes, Use
 from edgeyard.errors import Unavailable
 from edgeyard.scheduler.model.accounting import BoardMonth
+from edgeyard.scheduler.model.boards import BoardStateChange
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.fakes.clock import FixedClock
 from tests.fakes.cluster import board
@@ -38,6 +39,7 @@ class Lab:
     leads: bool = True
     database_is_away: bool = False
     kept: list[BoardMonth] = field(default_factory=list)
+    states: list[BoardStateChange] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.times = BoardTimes(
@@ -47,12 +49,18 @@ class Lab:
             self.clock,
             lambda: self.leads,
             self.keep,
+            self.keep_states,
         )
 
     def keep(self, months: Sequence[BoardMonth]) -> None:
         if self.database_is_away:
             raise Unavailable("no database")
         self.kept += months
+
+    def keep_states(self, changes: Sequence[BoardStateChange]) -> None:
+        if self.database_is_away:
+            raise Unavailable("no database")
+        self.states += changes
 
     def pass_by(self, seconds: float, state: BoardState) -> None:
         """Let time pass with looks every 5 s, of one board in a state."""
@@ -197,8 +205,9 @@ def test_what_boards_did_is_stored_by_month_once() -> None:
 
 
 def test_what_a_database_could_not_take_is_stored_later() -> None:
-    lab = Lab(database_is_away=True)
+    lab = Lab()
     lab.look(view(A, BoardState.BUSY))
+    lab.database_is_away = True
     lab.pass_by(STORE_AFTER_S - 5, BoardState.BUSY)
     with pytest.raises(Unavailable):
         lab.pass_by(5, BoardState.BUSY)
@@ -226,3 +235,35 @@ def test_a_clock_that_is_set_stores_no_time_twice() -> None:
     lab.clock.step(-40 * 86400.0)
     lab.pass_by(30, BoardState.BUSY)
     assert lab.kept_seconds() == {"2027-01": [30.0, 0.0, 0.0], "2026-11": [30.0, 0.0, 0.0]}
+
+
+def test_each_change_of_a_state_is_stored_once() -> None:
+    lab = Lab()
+    lab.look(view(A, BoardState.IDLE), view(B, BoardState.IDLE))
+    for state in (BoardState.BUSY, BoardState.BUSY, BoardState.OFFLINE):
+        lab.clock.forward(5)
+        holder = "one" if state is BoardState.BUSY else None
+        lab.look(view(A, state, holder=holder, reason="why"), view(B, BoardState.IDLE))
+    assert [(each.target_uid, each.state, each.benchmark_id) for each in lab.states] == [
+        *((A, "idle", None), (B, "idle", None), (A, "busy", "one"), (A, "offline", None)),
+    ]
+    assert [(each.at - NOON).total_seconds() for each in lab.states[2:]] == [5, 15]
+    assert lab.states[-1].reason == "why"
+
+
+def test_states_of_boards_are_stored_by_the_leader_and_once_the_database_is_back() -> None:
+    lab = Lab(leads=False)
+    lab.look(view(A, BoardState.IDLE))
+    assert not lab.states
+    lab.leads, lab.database_is_away = True, True
+    with pytest.raises(Unavailable):
+        lab.look(view(A, BoardState.OFFLINE))
+    lab.database_is_away = False
+    lab.look(view(A, BoardState.OFFLINE))
+    assert [each.state for each in lab.states] == ["offline"]
+
+
+def test_nothing_is_stored_while_the_cluster_does_not_answer() -> None:
+    lab = Lab(age_s=600.0)
+    lab.look(view(A, BoardState.OFFLINE))
+    assert not lab.states
