@@ -20,6 +20,7 @@ from benchmarks.load import closed_loop, get, post
 from benchmarks.tables import Row, median, median_interval
 from deploy.process import Server, edgeyard
 from edgeyard.benchmark_api.pages.compare import ComparisonQuery
+from edgeyard.benchmark_api.pages.overview import NEWEST
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store import SqlStore
 from tests.builders.measured import Measured, many, store_measured
@@ -156,6 +157,9 @@ def _pages(compared: Sequence[str]) -> list[Page]:
     def calls(*paths: str) -> list[tuple[str, bytes | None]]:
         return [(path, None) for path in paths]
 
+    def results_of(ids: Sequence[str]) -> str:
+        return "/v1/results?" + urlencode([("benchmark_id", each) for each in ids])
+
     return [
         Page("welcome", "/ui/sign-in"),
         Page(
@@ -166,6 +170,7 @@ def _pages(compared: Sequence[str]) -> list[Page]:
                 "/v1/queue?limit=1000",
                 "/v1/benchmarks?status=running&limit=50&total",
                 f"/v1/benchmarks?limit=1000&total&{day}",
+                results_of(compared[-NEWEST:]),
                 "/readyz?verbose",
             ),
         ),

@@ -20,7 +20,7 @@ from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
 from edgeyard.benchmark_api.pages.page import page, see_other
-from edgeyard.benchmark_api.pages.results import result_figures, stated_fields
+from edgeyard.benchmark_api.pages.results import result_figures, results_of, stated_fields
 from edgeyard.benchmark_api.pages.sign_in import own_page
 from edgeyard.benchmark_api.pages.timeline import by_reason, steps_of, waits_of
 from edgeyard.benchmark_api.routes import benchmarks, inspection, results, submitting
@@ -104,6 +104,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         status=422 if wrong else 200,
         found=found,
         groups=_folded(found.items if found else []),
+        results=results_of(found.items if found else [], caller, context),
         query=query,
         wrong=wrong,
         statuses=list(Status),

@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser, Caller
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number, see_other
+from edgeyard.benchmark_api.pages.results import results_of
 from edgeyard.benchmark_api.pages.sign_in import own_page
 from edgeyard.benchmark_api.routes import acts, benchmarks, lab, reservations
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -119,6 +120,7 @@ def board(request: Request, target_uid: str, caller: BrowserUser, context: Ctx) 
         board=found,
         job=_jobs(caller, context, target_uid).get(found.benchmark_id or ""),
         recent=recent.items,
+        results=results_of(recent.items, caller, context),
         history=_history(found, caller, context),
         months=found.months,
         may_lease=caller.is_operator or (caller.may_submit and caller.user.max_lease_s > 0),

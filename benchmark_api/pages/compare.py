@@ -435,12 +435,17 @@ def facts(
     """Return the facts of one or two results by name, those of the baseline first."""
     ordered = [baseline, *(row for row in rows if row is not baseline)]
     lines = [Line.of(row) for row in ordered]
-    metric = metric_of_row(baseline)
-    title = axis_of(metric).title if metric is not None else "measured"
+    metrics = [metric_of_row(row) for row in ordered]
+    titles = ["" if each is None else axis_of(each).title for each in metrics]
+    same = len(set(titles) - {""}) == 1
     found = [
         ("Model", [each.model for each in lines]),
         ("Board", [each.board for each in lines]),
-        (_capitalized(title), [each.measured for each in lines]),
+        ("Measured", ["" if same else _capitalized(each) for each in titles]),
+        (
+            _capitalized(max(titles)) if same else "Number",
+            [each.measured for each in lines],
+        ),
         ("Ratio to A", ["", *(each.compared for each in lines[1:])]),
         *(
             (_capitalized(WORKLOAD[name]), [workload_text(row, name) for row in ordered])

@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, browser_caller, no_host
 from edgeyard.benchmark_api.pages.page import page
+from edgeyard.benchmark_api.pages.results import results_of
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import benchmarks, health, lab, scorers
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -23,6 +24,9 @@ router = APIRouter(include_in_schema=False)
 
 MAX_ATTENTION = 20
 """Boards that need a person which are listed one by one."""
+
+NEWEST = 5
+"""Results that are listed."""
 
 _ATTENTION = ("quarantined", "unhealthy", "offline", "unknown")
 """States of boards that a person should look at, the most urgent first."""
@@ -80,6 +84,7 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
     day = benchmarks.list_benchmarks(
         caller, context, submitted_from=since, limit=1000, total=True
     ).content
+    newest = [each for each in day.items if each.status == Status.COMPLETED][:NEWEST]
     attention = sorted(
         (each for each in boards.items if each.state in _ATTENTION),
         key=lambda each: _ATTENTION.index(each.state),
@@ -100,6 +105,8 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
         day=day,
         since=since,
         ended=Counter(each.status for each in day.items),
+        newest=newest,
+        results=results_of(newest, caller, context),
         wait_s=_median_wait_s(day.items),
         troubles=_troubles(context) if caller.is_operator else [],
         faulty=_faulty(caller, context) if caller.is_operator else [],

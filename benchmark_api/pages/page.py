@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
 from edgeyard.benchmark_api.installed import installed
 from edgeyard.benchmark_api.pages import assets
 from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
+from edgeyard.benchmark_api.pages.measured import measured
 from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
 
@@ -216,10 +217,12 @@ def _environment() -> jinja2.Environment:
     environment.globals["has_simulator"] = bool(installed(_SIMULATOR))
     environment.filters.update(
         words=words,
+        measured=measured,
         plain=plain,
         when=when,
         duration=duration,
         number=number,
+        percent=percent,
         size=size,
         path=lambda text: quote(str(text), safe=""),
         merged=lambda pairs, more: {**pairs, **more},
@@ -297,6 +300,11 @@ def number(value: float | None, unit: str = "") -> str:
         return "–"
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return f"{text} {unit}".strip()
+
+
+def percent(value: float | None) -> str:
+    """Return a share, 0-1, in per cent; – where there is none."""
+    return "–" if value is None else number(100 * value, "%")
 
 
 def size(value: float | None) -> str:

@@ -6,15 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
+from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.runs import figures_of_run
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages import job_form
+from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context
-from edgeyard.benchmark_api.routes.results import latencies_ms
 from edgeyard.benchmark_api.routes.views import table
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.scheduler.model.benchmark import Status
 
 
 def drawn(figures: Sequence[IntervalFigure | LineFigure]) -> list[Markup]:
@@ -22,16 +24,27 @@ def drawn(figures: Sequence[IntervalFigure | LineFigure]) -> list[Markup]:
     return [Markup(svg_figure(each)) for each in figures]  # it escapes all texts
 
 
-def result_figures(results: shapes.Results, context: Context) -> list[Markup]:
+def results_of(
+    items: Sequence[shapes.ListedBenchmark], caller: Caller, context: Context
+) -> dict[str, shapes.ResultRow]:
+    """Return the results of those of them that completed, by benchmark."""
+    ids = [each.benchmark_id for each in items if each.status == Status.COMPLETED]
+    if not ids:
+        return {}
+    found = results.rows(caller, context, benchmark_id=ids).content.items
+    return {each.benchmark_id: each for each in found}
+
+
+def result_figures(found: shapes.Results, context: Context) -> list[Markup]:
     """Return the figures of the newest run, as far as it has single latencies."""
-    newest = max(results.reports, key=lambda each: each.attempt, default=None)
+    newest = max(found.reports, key=lambda each: each.attempt, default=None)
     if newest is None:
         return []
     early = table(newest.report, "warmup").get("latencies_ms")
     numbers = (
         [each for each in early if isinstance(each, int | float)] if isinstance(early, list) else []
     )
-    return drawn(figures_of_run(numbers, latencies_ms(results, context)))
+    return drawn(figures_of_run(numbers, results.latencies_ms(found, context)))
 
 
 def stated_fields(description: Mapping[str, object]) -> dict[str, str]:

@@ -8,6 +8,7 @@ import io
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 
@@ -16,6 +17,7 @@ import pytest
 
 from edgeyard.benchmark_api.pages.compare import MAX_PLAIN, pack, unpack
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.files import Report
 from tests.builders.api import Api, running
 from tests.builders.measured import DAY, Measured, many, over_days, store_measured
 from tests.builders.pages import HOSTILE, Browser, Parts, as_, closed
@@ -23,6 +25,17 @@ from tests.builders.pages import HOSTILE, Browser, Parts, as_, closed
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 
 __all__ = ["closed"]
+
+
+class Speech(Measured):
+    """A result of a type whose primary metric is not the latency."""
+
+    def report(self) -> Report:
+        report = super().report()
+        score = {"value": 0.93, "title": "words heard right", "better": "higher"}
+        body = {**report.report, "primary_metric": "heard", "results": {"heard": score}}
+        return replace(report, report=body)
+
 
 BOARDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 18))
 
@@ -39,6 +52,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
                 Measured(benchmark_id="noise", p50_ms=10.02),
                 Measured(benchmark_id="lite", model="mobilenet.tflite", engine="tflite", p50_ms=8),
                 Measured(benchmark_id="evil", model=f"{HOSTILE}.onnx", board=HOSTILE, p50_ms=9),
+                Speech(benchmark_id="speech", p50_ms=77.7, campaign_id="words"),
+                Speech(benchmark_id="speech-2", p50_ms=78.7, campaign_id="words"),
                 *many(500, BOARDS),
                 *over_days(40, model="nightly.onnx"),
             ],
@@ -269,3 +284,36 @@ def test_hostile_texts_are_shown_as_texts(api: Api, browser: Browser) -> None:
         assert parts.wrong == [], path
         assert parts.scripts == 4, path
         assert "&lt;script&gt;alert(1)" in text
+
+
+def headline(text: str) -> str:
+    """The large number of a page."""
+    found = re.search(r'<strong class="big">([^<]+)</strong> <bdi>([^<]+)</bdi>', text)
+    assert found
+    return f"{found[1]} {found[2]}"
+
+
+def test_lists_of_benchmarks_show_the_primary_metric(browser: Browser) -> None:
+    text = shown(browser, "/ui/benchmarks?campaign_id=words")
+    assert text.count("0.93") == 2
+    assert "words heard right" in text
+    assert "77.7" not in text
+    assert "10 ms" in shown(browser, "/ui/benchmarks?name=&model=mobilenet.onnx")
+
+
+def test_a_result_shows_its_primary_metric_first(browser: Browser, api: Api) -> None:
+    text = shown(browser, "/ui/benchmarks/speech")
+    assert headline(text) == "0.93 words heard right"
+    assert "<dt><bdi>median latency</bdi></dt><dd>77.7 ms</dd>" in text
+    assert headline(shown(browser, "/ui/benchmarks/a")).startswith("10 ms median latency")
+    made = api.as_().post("/v1/shares", json={"benchmark_ids": ["speech", "speech-2"]}).json()
+    text = Browser(api).get(made["url"].removeprefix(api.url)).text
+    assert text.count("0.93") >= 2
+    assert "words heard right" in text
+    assert "77.7" not in text
+
+
+def test_two_results_with_other_metrics_have_their_own_titles(browser: Browser) -> None:
+    text = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=speech")
+    assert "Median latency</bdi>" in text
+    assert "Words heard right</bdi>" in text
