@@ -14,11 +14,12 @@ from edgeyard.benchmark_api.auth import Caller, browser_caller, no_host
 from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.pages.results import results_of
 from edgeyard.benchmark_api.rate_limits import RateLimits
-from edgeyard.benchmark_api.routes import benchmarks, health, lab, scorers
+from edgeyard.benchmark_api.routes import benchmarks, health, lab, models, scorers
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.errors import NotAuthenticated
+from edgeyard.errors import Conflict, NotAuthenticated
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.registered_models import ModelState
 
 router = APIRouter(include_in_schema=False)
 
@@ -31,10 +32,18 @@ NEWEST = 5
 _ATTENTION = ("quarantined", "unhealthy", "offline", "unknown")
 """States of boards that a person should look at, the most urgent first."""
 
+ROLLED_BACK = timedelta(days=7)
+"""Models that the server rolled back are listed for so long."""
+
 _COMMANDS = {
     "files": "edgeyard server prune --dry-run",
+    "disk": "edgeyard server prune --dry-run",
     "database": "edgeyard doctor",
     "cluster": "edgeyard doctor",
+    "leader": "edgeyard doctor",
+    "clock": "edgeyard doctor",
+    "sandbox": "edgeyard doctor",
+    "claims": "edgeyard doctor",
     "inventory": "edgeyard boards check",
     "strays": "edgeyard strays list",
     "repair": "edgeyard doctor",
@@ -110,6 +119,8 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
         wait_s=_median_wait_s(day.items),
         troubles=_troubles(context) if caller.is_operator else [],
         faulty=_faulty(caller, context) if caller.is_operator else [],
+        models=_bad_models(caller, context) if caller.is_operator else [],
+        training=_failed_training(caller, context) if caller.is_operator else None,
         commands=_COMMANDS,
     )
 
@@ -129,6 +140,28 @@ def _faulty(caller: Caller, context: Context) -> list[shapes.Scorer]:
         for each in scorers.scorers(caller, context).content.items
         if each.suspended_until or (each.last_fault_at and each.last_fault_at >= since)
     ]
+
+
+def _bad_models(caller: Caller, context: Context) -> list[shapes.Model]:
+    """Return the models that the server rolled back lately, since they became worse."""
+    since = context.services.clock.now() - ROLLED_BACK
+    return [
+        each
+        for each in models.models(caller, context).content.items
+        if each.state == ModelState.RETIRED
+        and not each.by_user_id
+        and each.reason.startswith("rolled back")
+        and each.state_at >= since
+    ]
+
+
+def _failed_training(caller: Caller, context: Context) -> shapes.Training | None:
+    """Return the last training of models if it failed; None where another server trains."""
+    try:
+        found = models.training(caller, context).content
+    except Conflict:
+        return None
+    return found if found.result == "failed" else None
 
 
 def _troubles(context: Context) -> list[tuple[str, str]]:
