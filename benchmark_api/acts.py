@@ -128,6 +128,7 @@ ROUTE_ACTS: Mapping[tuple[str, str], str | None] = {
     ("POST", "/ui/benchmarks/{benchmark_id}/retry"): "benchmark.submitted",
     ("POST", "/ui/submit"): "benchmark.submitted",
     ("POST", "/ui/submit/check"): "file.uploaded",
+    ("POST", "/ui/checks/{check_id}/cancel"): "check.cancelled",
     ("POST", "/ui/shares"): "share.added",
     ("POST", "/ui/shares/{share_id}/revoke"): "share.removed",
     ("POST", "/ui/boards/{target_uid}/drain"): "board.drained",

@@ -10,6 +10,7 @@ from edgeyard.benchmark_api.pages import (
     benchmarks,
     boards,
     changes,
+    checks,
     compare,
     history,
     models,
@@ -19,6 +20,7 @@ from edgeyard.benchmark_api.pages import (
     shares,
     sign_in,
     submit,
+    usage,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -30,6 +32,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     submit.router,
     shares.router,
     compare.router,
+    checks.router,
+    usage.router,
     history.router,
     policies.router,
     models.router,

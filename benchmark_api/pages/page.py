@@ -48,7 +48,11 @@ _NAVIGATION = (
     ("/ui/policies", "Policies"),
 )
 _NAVIGATION_OF_VIEWERS = tuple(each for each in _NAVIGATION if each[0] != "/ui/submit")
-_NAVIGATION_OF_OPERATORS = (*_NAVIGATION, ("/ui/events", "Log of acts"))
+_NAVIGATION_OF_OPERATORS = (
+    *_NAVIGATION,
+    ("/ui/usage", "Usage"),
+    ("/ui/events", "Log of acts"),
+)
 
 
 _NOTICES = {
@@ -67,6 +71,7 @@ _NOTICES = {
     "scheduled": "The schedule is made: a benchmark is submitted at each of its times. "
     "`edgeyard schedules list` shows it.",
     "retried": "This is the new benchmark; it repeats the other one.",
+    "check-cancelled": "The check is cancelled.",
     "share-revoked": "The link is revoked: its address is not found any more.",
     "policy-active": "The policy decides from the next cycle on.",
     "policy-active-ended": "The configured policy decides from the next cycle on.",

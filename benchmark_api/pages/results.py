@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import Caller
+from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.runs import figures_of_run
@@ -19,7 +20,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.scheduler.model.benchmark import Status
 
 
-def drawn(figures: Sequence[IntervalFigure | LineFigure]) -> list[Markup]:
+def drawn(figures: Sequence[IntervalFigure | LineFigure | FrontFigure]) -> list[Markup]:
     """Return figures as HTML."""
     return [Markup(svg_figure(each)) for each in figures]  # it escapes all texts
 

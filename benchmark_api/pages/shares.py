@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
-from edgeyard.benchmark_api.figures.results import comparison_figures
+from edgeyard.benchmark_api.figures.results import comparison_figures, front_figures
 from edgeyard.benchmark_api.pages.compare import unpack
 from edgeyard.benchmark_api.pages.forms import SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
@@ -111,7 +111,8 @@ def _comparison(share: Share, reader: Caller, context: Context) -> Mapping[str, 
 
 def comparison(rows: Sequence[shapes.ResultRow]) -> list[Markup]:
     """Return the figures that show results side by side."""
-    return drawn(comparison_figures([as_json(each) for each in rows]))
+    shown = [as_json(each) for each in rows]
+    return drawn([*comparison_figures(shown), *front_figures(shown)])
 
 
 _SHOWN = {

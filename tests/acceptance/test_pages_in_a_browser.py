@@ -13,7 +13,7 @@ from deploy import demo, programs
 from deploy.process import edgeyard
 from edgeyard.benchmark_api.pages.compare import ComparisonQuery
 from tests.browser import Browser
-from tests.builders.api import Api, running
+from tests.builders.api import Api, description, running
 from tests.builders.cluster import eventually
 from tests.builders.measured import many, over_days, store_measured
 from tests.builders.registered import add_candidate
@@ -65,6 +65,11 @@ def every_page(api: Api) -> list[str]:
     ids = [each.benchmark_id for each in measured]
     version = add_candidate(api.store, passed=False).version
     client = api.as_("operator")
+    versions = {
+        "baseline": {"description": description(model_url="https://example.org/old.onnx")},
+        "candidate": description(model_url="https://example.org/new.onnx"),
+    }
+    check_id = client.post("/v1/checks", json=versions).json()["check_id"]
     client.post("/v1/scenarios", json=SCENARIO)
     simulation = {"scenario": "paper", "policy": "sjf", "seed": 1, "metrics": {"jobs": 40}}
     client.put("/v1/simulations/run-one", json=simulation)
@@ -79,6 +84,7 @@ def every_page(api: Api) -> list[str]:
             ComparisonQuery(ids=tuple(ids)).address(),
         ),
         *("/ui/history", "/ui/history?model=mobilenet.onnx"),
+        *("/ui/checks", f"/ui/checks/{check_id}", "/ui/usage?by=board", "/ui/usage?month=odd"),
         *("/ui/policies", "/ui/policies/native", "/ui/models", f"/ui/models/failure/{version}"),
         *("/ui/simulations", "/ui/simulations/run-one", "/ui/events"),
         *("/ui/benchmarks?status=odd", "/ui/nowhere", "/ui/sign-in"),

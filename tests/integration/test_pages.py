@@ -40,6 +40,10 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/ui/queue"): ("GET", "/v1/queue"),
     ("GET", "/ui/queue.csv"): ("GET", "/v1/queue"),
     ("GET", "/ui/events"): ("GET", "/v1/events"),
+    ("GET", "/ui/checks"): ("GET", "/v1/checks"),
+    ("GET", "/ui/checks/{check_id}"): ("GET", "/v1/checks/{check_id}"),
+    ("GET", "/ui/usage"): ("GET", "/v1/usage"),
+    ("GET", "/ui/usage.csv"): ("GET", "/v1/usage"),
     ("GET", "/ui/shared/{secret}"): None,
     ("GET", "/ui/shares"): ("GET", "/v1/shares"),
     ("POST", "/ui/shares"): ("POST", "/v1/shares"),
@@ -86,7 +90,7 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
                 for act in ("cancel", "hold", "release", "priority", "retry")
             ),
             *("/models/{kind}/{version}/promote", "/models/{kind}/rollback"),
-            "/leases/{lease_id}/release",
+            *("/leases/{lease_id}/release", "/checks/{check_id}/cancel"),
         )
     },
 }
@@ -126,6 +130,8 @@ def things(api: Api, path: str) -> dict[str, str]:
         known |= names(api, path)
     if "benchmark_id" in path or path.startswith("/ui/compare"):
         known["benchmark_id"] = api.submit()
+    if "check_id" in path:
+        known |= names(api, path)
     if "share_id" in path:
         body = {"benchmark_id": api.submit()}
         known["share_id"] = api.as_().post("/v1/shares", json=body).json()["share_id"]
