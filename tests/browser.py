@@ -28,6 +28,10 @@ _QUIET = (
 )
 
 
+TAB, ENTER, SPACE, SHIFT, DOWN = "\ue004", "\ue007", " ", "\ue008", "\ue015"
+"""Keys, as WebDriver names them."""
+
+
 class Browser:
     """One window."""
 
@@ -50,6 +54,18 @@ class Browser:
         """JavaScript in the page; what it returns."""
         body = {"script": script, "args": arguments}
         return self._call("POST", f"{self._session}/execute/sync", body)
+
+    def press(self, keys: str, *, held: str = "") -> None:
+        """Press one key after the other, with another one held down; see `TAB` and so on."""
+        pressed = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        if held:
+            pressed = [
+                {"type": "keyDown", "value": held},
+                *pressed,
+                {"type": "keyUp", "value": held},
+            ]
+        source = {"type": "key", "id": "keyboard", "actions": pressed}
+        self._call("POST", f"{self._session}/actions", {"actions": [source]})
 
     def text(self) -> str:
         """What the page shows, as text."""
