@@ -55,6 +55,9 @@ _NAVIGATION_OF_OPERATORS = (
 )
 
 
+TYPE_WORDS = {"TYPE1": "latency", "TYPE2": "accuracy", "TYPE3": "training"}
+"""What Edgeyard's own types measure."""
+
 _NOTICES = {
     "drained": "The board is drained: what runs on it ends, nothing new is placed there.",
     "resumed": "The board is back in service.",
@@ -127,6 +130,7 @@ def page(
             }
         )
     )
+    text = text.replace(">–</td>", " data-none>–</td>")  # phones leave out what is not there
     answer = HTMLResponse(
         status_code=status,
         headers={
@@ -222,6 +226,7 @@ def _environment() -> jinja2.Environment:
     environment.globals["has_simulator"] = bool(installed(_SIMULATOR))
     environment.filters.update(
         words=words,
+        type_name=type_name,
         measured=measured,
         plain=plain,
         when=when,
@@ -272,6 +277,12 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
         else each
         for each in cut
     )
+
+
+def type_name(benchmark_type: object) -> str:
+    """Return a type of benchmark with what it measures."""
+    what = TYPE_WORDS.get(str(benchmark_type))
+    return f"{benchmark_type}: {what}" if what else str(benchmark_type)
 
 
 def when(time: datetime | None, missing: str = "–") -> Markup | str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.scheduler.model.benchmark import Status
+
+MIN_WAIT = timedelta(seconds=0.05)
+"""Shorter ones are not shown: they would read as 0.0 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +59,14 @@ def waits_of(
         status = each.data.get("status") if each.kind == "benchmark.status" else None
         if not is_reason and (status is None or status == Status.PENDING):
             continue
-        if waiting and each.at > begun:
+        if waiting and each.at - begun >= MIN_WAIT:
             waits.append(Wait(begun, each.at, reason, sentence))
         waiting = is_reason
         if is_reason:
             begun, reason = each.at, str(each.data.get("reason", ""))
             sentence = str(each.data.get("sentence") or reason)
     end = benchmark.ended_at or now
-    if waiting and end > begun:
+    if waiting and end - begun >= MIN_WAIT:
         waits.append(Wait(begun, end, reason, sentence))
     return waits
 
