@@ -28,7 +28,8 @@ _QUIET = (
 )
 
 
-TAB, ENTER, SPACE, SHIFT, DOWN = "\ue004", "\ue007", " ", "\ue008", "\ue015"
+TAB, ENTER, SPACE, SHIFT = "\ue004", "\ue007", " ", "\ue008"
+UP, DOWN = "\ue013", "\ue015"
 """Keys, as WebDriver names them."""
 
 

@@ -55,7 +55,7 @@ _NAVIGATION_OF_OPERATORS = (
 )
 
 
-TYPE_WORDS = {"TYPE1": "latency", "TYPE2": "accuracy", "TYPE3": "training"}
+_TYPE_WORDS = {"TYPE1": "latency", "TYPE2": "accuracy", "TYPE3": "training"}
 """What Edgeyard's own types measure."""
 
 _NOTICES = {
@@ -226,7 +226,7 @@ def _environment() -> jinja2.Environment:
     environment.globals["has_simulator"] = bool(installed(_SIMULATOR))
     environment.filters.update(
         words=words,
-        type_name=type_name,
+        type_words=type_words,
         measured=measured,
         plain=plain,
         when=when,
@@ -279,10 +279,9 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
     )
 
 
-def type_name(benchmark_type: object) -> str:
-    """Return a type of benchmark with what it measures."""
-    what = TYPE_WORDS.get(str(benchmark_type))
-    return f"{benchmark_type}: {what}" if what else str(benchmark_type)
+def type_words(benchmark_type: object) -> str:
+    """Return what a type of benchmark measures; of a type of somebody else's its name."""
+    return _TYPE_WORDS.get(str(benchmark_type), str(benchmark_type))
 
 
 def when(time: datetime | None, missing: str = "–") -> Markup | str:

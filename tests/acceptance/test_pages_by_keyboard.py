@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import DOWN, ENTER, SHIFT, SPACE, TAB, Browser
+from tests.browser import DOWN, ENTER, SHIFT, SPACE, TAB, UP, Browser
 from tests.builders.api import Api, running
 from tests.builders.cluster import eventually
 from tests.builders.measured import Measured, store_measured
@@ -100,14 +100,17 @@ def test_from_signing_in_to_a_submission_by_keys_alone(browser: Browser, api: Ap
     tab_to(browser, "Submit", "A")
     browser.press(ENTER)
     shows(browser, "Submit a benchmark")
-    tab_to(browser, "model_url")
+    tab_to(browser, "model")
     browser.press("https://example.org/net.onnx")
-    tab_to(browser, "target.rpi4b")
-    browser.press(SPACE)
-    tab_to(browser, "runtime.ort")
-    browser.press(SPACE)
+    for name in ("runtime.ort", "target.rpi4b"):
+        tab_to(browser, name)
+        browser.press(SPACE)
     tab_to(browser, "benchmark_type")
+    chosen = "return document.activeElement.value"
     browser.press(DOWN)
+    assert browser.run(chosen) == "TYPE2"
+    browser.press(UP)
+    assert browser.run(chosen) == "TYPE1"
     tab_to(browser, "Submit", "BUTTON")
     browser.press(ENTER)
     shows(browser, "It is submitted")

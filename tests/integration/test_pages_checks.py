@@ -78,7 +78,7 @@ def test_a_check_shows_its_slowdown_and_its_pairs_as_a_figure(api: Api) -> None:
     assert "What each pair measured" in text
     assert "hollow: invalid" in text
     assert "other work ran" in text
-    assert "at most +3 % is accepted" in text
+    assert "at most 3 % is accepted" in text
     assert text.count('href="/ui/benchmarks/') == 12
     assert HOSTILE not in text
     assert "None is measured yet" in browser.get("/ui/checks/check-none").text
