@@ -339,12 +339,13 @@ class Line:
         """The value with its interval."""
         return f"{self.value} ({self.interval})" if self.interval else self.value
 
-    @property
-    def compared(self) -> str:
-        """The ratio with its interval, and what it means."""
+    def compared(self, baseline: Line) -> str:
+        """Return the ratio to a baseline with its interval, and what it means."""
+        invalid = "invalid" in (self.verdict, baseline.verdict)
+        none = "none: a number is invalid" if invalid else "none: other work or metric"
         word = "not shown to differ" if self.judged == "noise" else self.judged
         ratio = f"{self.ratio} ({self.ratio_interval})" if self.ratio_interval else self.ratio
-        return ", ".join(filter(None, (ratio or "none: other work or metric", word)))
+        return ", ".join(filter(None, (ratio or none, word)))
 
     def text(self, name: str) -> str:
         """Return the text of a further column."""
@@ -447,7 +448,7 @@ def facts(
             _capitalized(max(titles)) if same else "Number",
             [each.measured for each in lines],
         ),
-        ("Ratio to A", ["", *(each.compared for each in lines[1:])]),
+        ("Ratio to A", ["", *(each.compared(lines[0]) for each in lines[1:])]),
         *(
             (_capitalized(WORKLOAD[name]), [workload_text(row, name) for row in ordered])
             for name in WORKLOAD

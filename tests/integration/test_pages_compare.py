@@ -54,6 +54,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
                 Measured(benchmark_id="evil", model=f"{HOSTILE}.onnx", board=HOSTILE, p50_ms=9),
                 Speech(benchmark_id="speech", p50_ms=77.7, campaign_id="words"),
                 Speech(benchmark_id="speech-2", p50_ms=78.7, campaign_id="words"),
+                Measured(benchmark_id="bad", p50_ms=9.0, verdict="invalid"),
                 *many(500, BOARDS),
                 *over_days(40, model="nightly.onnx"),
             ],
@@ -317,3 +318,12 @@ def test_two_results_with_other_metrics_have_their_own_titles(browser: Browser) 
     text = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=speech")
     assert "Median latency</bdi>" in text
     assert "Words heard right</bdi>" in text
+
+
+@pytest.mark.parametrize(
+    "ids", ["benchmark_id=a&benchmark_id=bad", "benchmark_id=bad&benchmark_id=a"]
+)
+def test_an_invalid_number_is_the_reason_why_there_is_no_ratio(browser: Browser, ids: str) -> None:
+    text = shown(browser, f"/ui/compare?{ids}")
+    assert "none: a number is invalid" in text
+    assert "other work" not in text.replace("Other work had", "")
