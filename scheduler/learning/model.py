@@ -123,23 +123,6 @@ def model_of_content(manifest: str, content: bytes, source: str) -> Model:
     return Model(parsed, checked, open_session(content))
 
 
-def unchecked_session(data: bytes) -> tuple[CheckedModel, onnxruntime.InferenceSession]:
-    """Load an ONNX file that this process has made, with one input and one output.
-
-    The file is not tried in a child process, because that takes a second and a training loads
-    thousands of files.
-    """
-    session = open_session(data)
-    checked = CheckedModel(
-        input_name=session.get_inputs()[0].name,
-        output_name=session.get_outputs()[0].name,
-        nodes=0,
-        parameters=0,
-        trial_bytes=0,
-    )
-    return checked, session
-
-
 def load_onnx(
     manifest_path: Path, onnx: str, sha256: str, inputs: int, outputs: int
 ) -> tuple[CheckedModel, onnxruntime.InferenceSession]:

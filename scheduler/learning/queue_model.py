@@ -25,7 +25,6 @@ from edgeyard.scheduler.learning.model import (
     is_queue_manifest,
     load_onnx,
     read_limited,
-    unchecked_session,
 )
 from edgeyard.scheduler.learning.onnx_file import onnx_file
 
@@ -163,11 +162,6 @@ def load_queue_model(path: Path, names: Sequence[str]) -> QueueModel:
         raise ConfigError([f"{path}: inputs: are not {', '.join(names)}: train it again"])
     checked, session = load_onnx(path, manifest.onnx, manifest.sha256, len(names), 1)
     return QueueModel(manifest, checked, session)
-
-
-def unchecked_queue_model(manifest: QueueManifest, data: bytes) -> QueueModel:
-    """Return a model of an ONNX file that this process has just made; see `unchecked_session`."""
-    return QueueModel(manifest, *unchecked_session(data))
 
 
 def queue_onnx(

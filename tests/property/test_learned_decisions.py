@@ -19,8 +19,7 @@ from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS
 from edgeyard.scheduler.learning.features import Input
 from edgeyard.scheduler.learning.manifest import Manifest, Output
-from edgeyard.scheduler.learning.model import Model, unchecked_session
-from edgeyard.scheduler.learning.queue_model import unchecked_queue_model
+from edgeyard.scheduler.learning.model import Model
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.simulator.lab.world import simulate_lab
@@ -34,6 +33,7 @@ from edgeyard.simulator.scenario import (
 )
 from edgeyard.training.export import queue_model
 from edgeyard.training.ste.network import onnx_bytes, start
+from tests.builders.unchecked_models import unchecked_model, unchecked_queue_model
 
 READ = (
     Input(column="log_history_s", mean=5.5, scale=1.5),
@@ -82,7 +82,7 @@ def model_of(seed: int, size: float) -> Model:
         inputs=READ,
         trained_on="a test",
     )
-    return Model(manifest, *unchecked_session(data))
+    return unchecked_model(manifest, data)
 
 
 @pytest.mark.slow

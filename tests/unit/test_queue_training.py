@@ -25,7 +25,6 @@ from edgeyard.scheduler.decide.priority import ages_s
 from edgeyard.scheduler.framework.batch import TURN_SIZE
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS
-from edgeyard.scheduler.learning.queue_model import unchecked_queue_model
 from edgeyard.training.export import export_queue, queue_model
 from edgeyard.training.progress import load_progress, save_progress
 from edgeyard.training.queue_trainer import (
@@ -52,6 +51,7 @@ from edgeyard.training.windows import (
 from edgeyard.training.worlds.replay import Backfilling, replay
 from edgeyard.training.worlds.swf import Log
 from tests.builders.logs import log_of, swf_line, write_swf
+from tests.builders.unchecked_models import unchecked_queue_model
 
 PROCESSORS = 8
 
