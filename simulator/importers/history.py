@@ -35,7 +35,7 @@ import msgspec
 
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.installing import extra_command
-from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
+from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory, JobDescription
 from edgeyard.scheduler.model.tariff import seconds_of_day
 from edgeyard.scheduler.model.wire import description_from_json
 from edgeyard.simulator.importers.machines import (
@@ -271,68 +271,15 @@ def _jobs(
     made: list[JobRow] = []
     for benchmark, description in zip(benchmarks, described, strict=True):
         its = attempts.get(benchmark["benchmark_id"], ())
-        completed = benchmark["status"] == "completed"
-        run_s, around_s = 0.0, 0.0
-        if its:
-            run_s = max(float(its[-1]["run_s"]), _MIN_RUN_S)
-            around_s = max(held_s(its[-1]) - run_s, 0.0)
-        if not completed or not its:
+        expected_s = None
+        if not its or benchmark["status"] != "completed":
             expected_s = typical.run_s(description.model, description.family)
-            if not its and expected_s is None:
-                raise InvalidInput.at(
-                    source, "no benchmark ran, so that no run time is known", "another time"
-                )
-            guessed += not its
-            run_s = max(run_s, expected_s or 0.0, _MIN_RUN_S)
-            around_s = 0.0
-        failed = [
-            PastFailure(
-                category=FailureCategory(each["failure_category"]),
-                after_s=max(held_s(each), _MIN_RUN_S),
+        if not its and expected_s is None:
+            raise InvalidInput.at(
+                source, "no benchmark ran, so that no run time is known", "another time"
             )
-            for each in its
-            if each["failure_category"]
-            and FailureCategory(each["failure_category"]) not in EXTERNAL_CAUSES
-        ]
-        user_time_s, budget = description.user_time_s, description.user_budget
-        limit_s = known.max_run_s if user_time_s is None else user_time_s
-        if run_s > limit_s and (completed or user_time_s is None):
-            user_time_s = run_s  # it was not cut then
-        rate = known.rates.get(description.family, 1.0)
-        if completed and budget is not None:
-            budget = max(budget, run_s * rate)
-        ended = benchmark["ended_at"]
-        job = JobRow(
-            job_id=benchmark["benchmark_id"],
-            submit_s=_seconds(began, benchmark["submit_time"]),
-            run_s=run_s,
-            family=description.family,
-            target_uid=description.target_uid or "",
-            model=benchmark["model_sha256"] or description.model,
-            model_bytes=benchmark["model_bytes"],
-            variant=benchmark["variant"] or "",
-            engine=description.runtime,
-            benchmark_type=description.benchmark_type,
-            user=benchmark["user_id"],
-            ram_mib=description.ram // _MIB,
-            storage_mib=description.storage // _MIB,
-            user_priority=description.user_priority,
-            user_budget=budget,
-            deadline_s=_since(began, description.deadline),
-            start_s=_since(began, description.start_time),
-            cancel_s=_since(began, ended) if benchmark["status"] == "cancelled" else None,
-            user_time_s=user_time_s,
-            queue_timeout_s=description.queue_timeout_s,
-            max_retries=description.max_retries,
-            nb_inference=description.nb_inference,
-            preemptible=description.preemptible,
-            preemptible_measuring=description.preemptible_measuring,
-            job_completion_threshold=description.job_completion_threshold,
-            binding=description.binding,
-            failures=tuple(failed),
-            around_s=around_s,
-            gang=(benchmark["campaign_id"] or "") if description.count > 1 else "",
-        )
+        guessed += not its
+        job = _job(benchmark, description, its, expected_s or 0.0, known, began)
         if job.cancel_s is None and job.start_s is not None and job.start_s > known.duration_s:
             later += 1
         elif known.count_for(job):
@@ -365,6 +312,80 @@ def _jobs(
         msgspec.structs.replace(each, gang="") if each.gang in alone else each for each in made
     )
     return rows, notes
+
+
+def _job(
+    benchmark: Row,
+    description: JobDescription,
+    attempts: Sequence[Row],
+    expected_s: float,
+    known: KnownBoards,
+    began: datetime,
+) -> JobRow:
+    """Return a benchmark as a job of a lab.
+
+    Args:
+        attempts: Its own, first to last.
+        expected_s: Run time of similar benchmarks, where it has not completed.
+        known: Boards, and what running on them costs.
+        began: At which the scenario begins.
+    """
+    completed = benchmark["status"] == "completed"
+    run_s, around_s = 0.0, 0.0
+    if attempts:
+        run_s = max(float(attempts[-1]["run_s"]), _MIN_RUN_S)
+        around_s = max(held_s(attempts[-1]) - run_s, 0.0)
+    if not completed or not attempts:
+        run_s = max(run_s, expected_s, _MIN_RUN_S)
+        around_s = 0.0
+    failed = [
+        PastFailure(
+            category=FailureCategory(each["failure_category"]),
+            after_s=max(held_s(each), _MIN_RUN_S),
+        )
+        for each in attempts
+        if each["failure_category"]
+        and FailureCategory(each["failure_category"]) not in EXTERNAL_CAUSES
+    ]
+    user_time_s, budget = description.user_time_s, description.user_budget
+    limit_s = known.max_run_s if user_time_s is None else user_time_s
+    if run_s > limit_s and (completed or user_time_s is None):
+        user_time_s = run_s  # it was not cut then
+    rate = known.rates.get(description.family, 1.0)
+    if completed and budget is not None:
+        budget = max(budget, run_s * rate)
+    ended = benchmark["ended_at"]
+    return JobRow(
+        job_id=benchmark["benchmark_id"],
+        submit_s=_seconds(began, benchmark["submit_time"]),
+        run_s=run_s,
+        family=description.family,
+        target_uid=description.target_uid or "",
+        model=benchmark["model_sha256"] or description.model,
+        model_bytes=benchmark["model_bytes"],
+        variant=benchmark["variant"] or "",
+        engine=description.runtime,
+        benchmark_type=description.benchmark_type,
+        user=benchmark["user_id"],
+        ram_mib=description.ram // _MIB,
+        storage_mib=description.storage // _MIB,
+        user_priority=description.user_priority,
+        user_budget=budget,
+        deadline_s=_since(began, description.deadline),
+        start_s=_since(began, description.start_time),
+        cancel_s=_since(began, ended) if benchmark["status"] == "cancelled" else None,
+        user_time_s=user_time_s,
+        queue_timeout_s=description.queue_timeout_s,
+        max_retries=description.max_retries,
+        nb_inference=description.nb_inference,
+        preemptible=description.preemptible,
+        preemptible_measuring=description.preemptible_measuring,
+        job_completion_threshold=description.job_completion_threshold,
+        binding=description.binding,
+        failures=tuple(failed),
+        around_s=around_s,
+        gang=(benchmark["campaign_id"] or "") if description.count > 1 else "",
+    )
 
 
 class _Typical:
