@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from deploy import count_lines
+from deploy import count_lines, guarantees
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.cli import app, submitting
 from edgeyard.benchmark_api.cli.reference import page as cli_page
@@ -287,6 +287,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "attributes.md": _attributes,
     "metrics.md": _metrics,
     "events.md": _events,
+    "guarantee-tests.md": guarantees.page,
 }
 """By file name; a test fails while one of them is not what the code makes."""
 

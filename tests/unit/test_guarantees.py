@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/explanation/guarantees.md"
-THREATS = ROOT / "docs/explanation/threat-model.md"
+from deploy.guarantees import Promise, named_tests, promises
 
-_TEST = re.compile(r"(tests/[\w/]+\.py)?::([\w:]+)")
+ROOT = Path(__file__).parents[2]
+THREATS = ROOT / "docs/explanation/threat-model.md"
 
 
 def rows(page: Path) -> list[list[str]]:
@@ -48,16 +46,15 @@ def names_in(path: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("row", rows(PAGE), ids=lambda row: row[0][:60])
-def test_each_promise_has_tests_that_exist(row: list[str]) -> None:
-    assert len(row) == 3, row
-    expect_tests(row[0], row[2])
+@pytest.mark.parametrize("promise", list(promises()), ids=lambda each: each.fault[:60])
+def test_each_promise_has_tests_that_exist(promise: Promise) -> None:
+    expect_tests(promise.fault, promise.tests)
 
 
 @pytest.mark.parametrize("row", rows(THREATS), ids=lambda row: row[0][:60])
 def test_each_promise_against_somebody_has_tests_that_exist(row: list[str]) -> None:
     assert len(row) == 2, row
-    expect_tests(*row)
+    expect_tests(row[0], tuple(named_tests(row[1])))
 
 
 def test_every_actor_of_the_threat_model_is_there() -> None:
@@ -66,11 +63,8 @@ def test_every_actor_of_the_threat_model_is_there() -> None:
         assert f"\n**{actor}" in text, actor
 
 
-def expect_tests(promise: str, cell: str) -> None:
-    path = ""
-    named = _TEST.findall(cell)
-    assert named, f"no test: {promise}"
-    for stated, name in named:
-        path = stated or path
+def expect_tests(promise: str, tests: tuple[tuple[str, str], ...]) -> None:
+    assert tests, f"no test: {promise}"
+    for path, name in tests:
         assert (ROOT / path).is_file(), f"{path} does not exist"
         assert name in names_in(path), f"{path} has no {name}"
