@@ -247,10 +247,9 @@ def test_queue_policies_and_baselines_are_policies_as_in_sim_run(
     assert "--policy: 'nonesuch' is neither a file" in done.stderr
 
 
-def test_a_scheduler_service_has_its_own_policy(file: Path) -> None:
-    urls = ("--twin", "http://127.0.0.1:1", "--scheduler", "http://127.0.0.1:1")
-    done = ste("run", file, *urls, "--policy", "default")
-    assert "--policy: the scheduler service has its own policy" in done.stderr
+def test_the_services_of_a_controller_have_their_own_policy(file: Path) -> None:
+    done = ste("run", file, "--controller", "http://127.0.0.1:1", "--policy", "default")
+    assert "--policy: the services of --controller have their own" in done.stderr
 
 
 def test_episodes_are_stored_next_to_simulations(

@@ -110,7 +110,7 @@ def run(
         typer.Option(
             metavar="NAME|FILE",
             help="Policy whose scorers are the registered schedulers; default: learned. Not with "
-            "--scheduler: that service has a policy of its own.",
+            "--controller: its scheduler service has a policy of its own.",
         ),
     ] = None,
     episodes: Annotated[int, typer.Option(metavar="N", min=1, help="Number of episodes.")] = 1,
@@ -153,25 +153,13 @@ def run(
     shown: Annotated[
         ShownSteps, typer.Option("--steps", help="Rounds whose thirteen steps are shown.")
     ] = ShownSteps.FIRST,
-    twin: Annotated[
-        str,
-        typer.Option(
-            metavar="URL", help="URL of a digital twin service to use; only with --scheduler."
-        ),
-    ] = "",
-    scheduler: Annotated[
-        str,
-        typer.Option(
-            metavar="URL", help="URL of a scheduler controller service to use; only with --twin."
-        ),
-    ] = "",
     controller: ControllerUrl = "",
     runs_dir: RunsDir = None,
     store: StoreRuns = None,
     db: Db = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the synthetic test environment, in one process or with its services.
+    """Run the synthetic test environment, in this process or at a controller service.
 
     Each round goes through DECICE's thirteen steps, from the scenario through the digital twin and
     all registered schedulers to the final decisions, by the same decision core as the server.
@@ -182,7 +170,7 @@ def run(
 
     if controller:
         for flag, value in (
-            ("--twin", twin), ("--models", models), ("--runs", runs_dir), ("--db", db),
+            ("--policy", policy), ("--models", models), ("--runs", runs_dir), ("--db", db),
         ):  # fmt: skip
             if value:
                 raise InvalidInput.at(flag, "the services of --controller have their own")
@@ -198,9 +186,6 @@ def run(
         _run_at(controller, wanted, resume, shown, as_json)
         return
     runs = _runs(runs_dir)
-    if scheduler and policy is not None:
-        reason = "the scheduler service has its own policy"
-        raise InvalidInput.at("--policy", reason, "--policy of `edgeyard ste serve scheduler`")
     if resume:
         record = runs.run(resume)
         if record["state"] == "completed":
@@ -212,14 +197,7 @@ def run(
         raise InvalidInput.at("SCENARIO", "is missing", "a file, or a name of the ScenarioDB")
     if new and not train:
         raise InvalidInput.at("--new", "needs a name", "--train NAME --new")
-    if bool(twin) != bool(scheduler):
-        raise InvalidInput.at(
-            "--twin", "works together with --scheduler only", "both URLs, or neither"
-        )
-    if twin and models is not None:
-        reason = "the scheduler service has the models"
-        raise InvalidInput.at("--models", reason, "--models of `edgeyard ste serve scheduler`")
-    if train and models is None and not twin:
+    if train and models is None:
         raise InvalidInput.at("--models", "is missing", "the folder of the model to be trained")
     if train and models is not None:
         model_path(models, train, new=new or bool(resume))
@@ -228,7 +206,7 @@ def run(
         record = new_record(
             found,
             reference=scenario,
-            policy="" if twin else policy or DEFAULT_POLICY,
+            policy=policy or DEFAULT_POLICY,
             episodes=episodes,
             seed=seed,
             max_rounds=rounds,
@@ -247,9 +225,7 @@ def run(
             pass  # what is wrong with it is reported before the simulation
     try:
         with (
-            _driver_of(
-                found, runs, record["policy_ref"], models, twin, scheduler, trains=bool(train)
-            ) as driver,
+            _driver(found, runs, record["policy_ref"], models, trains=bool(train)) as driver,
             progress_bar() as bar,
         ):
             record["policy"] = driver.policy().name
@@ -625,44 +601,6 @@ def _driver(
         training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
         controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
         yield RunDriver(controller, runs, training)
-
-
-@contextmanager
-def _driver_of(
-    scenario: Scenario,
-    runs: RunFolder,
-    policy: str,
-    models: Path | None,
-    twin: str,
-    scheduler: str,
-    *,
-    trains: bool,
-) -> Iterator[RunDriver]:
-    """Yield the driver of services, or of an environment in this process."""
-    if not twin:
-        with _driver(scenario, runs, policy, models, trains=trains) as driver:
-            yield driver
-        return
-    from edgeyard.training.ste.controller import Controller
-    from edgeyard.training.ste.driver import (
-        UNTRAINABLE_ADVICE,
-        RunDriver,
-        refuse_untrainable,
-    )
-    from edgeyard.training.ste_services import clients
-    from edgeyard.training.ste_services.common import ste_token
-
-    token = ste_token()
-    with (
-        clients.service_client(twin, token, "--twin") as twins,
-        clients.service_client(scheduler, token, "--scheduler") as decides,
-    ):
-        scheduling = clients.HttpScheduling(decides)
-        if trains:
-            accepted = UNTRAINABLE_ADVICE
-            refuse_untrainable(scenario, scheduling.policy(), "--scheduler", accepted)
-        controller = Controller(_Only(scenario), clients.HttpTwin(twins), scheduling)
-        yield RunDriver(controller, runs, clients.HttpTraining(decides))
 
 
 def _store(db: str | None, scenario: Scenario, record: dict[str, Any], episode: Episode) -> None:
