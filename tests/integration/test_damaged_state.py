@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from edgeyard.benchmark_api.app import create_app
-from edgeyard.benchmark_api.bootstrap import SERVER_ID_FILE, build, check_file_store
+from edgeyard.benchmark_api.bootstrap import SERVER_ID_FILE, Server, check_file_store
 from edgeyard.benchmark_api.connections import listen
 from edgeyard.benchmark_api.main import EXIT_CONFIG, serve
 from edgeyard.benchmark_api.settings import Settings
@@ -94,7 +94,7 @@ def test_a_damaged_name_of_a_server_ends_the_start(
     assert f"{SERVER_ID_FILE} is damaged" in capsys.readouterr().err
     assert not [each for each in threading.enumerate() if each not in before and not each.daemon]
     (tmp_path / SERVER_ID_FILE).unlink()
-    build(settings_of(tmp_path), port=1).close()
+    Server(settings_of(tmp_path), port=1).close()
 
 
 def test_servers_of_one_database_have_one_file_store(tmp_path: Path, sqlite_url: str) -> None:
