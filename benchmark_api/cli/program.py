@@ -261,6 +261,8 @@ _VALUES: Mapping[str, str] = {
     "nb_inference": "COUNT",
     "odt_config": "FILE",
     "precision": "SHARE",
+    "soak": "TIME",
+    "soak_window": "TIME",
     "queue_timeout": "TIME",
     "ram": "SIZE",
     "runtime": "ENGINE",

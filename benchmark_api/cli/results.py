@@ -144,6 +144,8 @@ def results(
     if len(chosen) == 1 and plot is None and html is None and benchmark_type is None:
         _show_one(session, session.client.results(chosen[0]))
         return
+    if plot is not None and len(chosen) == 1 and _plot_soak(session, chosen[0], plot):
+        return
     rows = with_fronts(
         [
             row
@@ -180,6 +182,21 @@ def results(
         check_matplotlib()
         plot_figure(figures[0], plot)
         session.report(f"wrote {plot}")
+
+
+def _plot_soak(session: Session, benchmark_id: str, plot: Path) -> bool:
+    """Show a soak and draw its windows; False: the benchmark is none."""
+    found = session.client.results(benchmark_id)
+    if found.answer.soak is None:
+        return False
+    from edgeyard.benchmark_api.figures.plots import plot_figure
+    from edgeyard.benchmark_api.figures.soaks import soak_figures
+
+    check_matplotlib()
+    _show_one(session, found)
+    plot_figure(soak_figures(found.answer.soak), plot)
+    session.report(f"wrote {plot}")
+    return True
 
 
 def _one_axis(rows: Sequence[Row]) -> None:
@@ -414,6 +431,10 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
 
         verdict = found.verdict.verdict if found.verdict is not None else ""
         parts += layer_tables(found.answer.layers, verdict)
+    if found.answer.soak is not None:
+        from edgeyard.benchmark_api.cli.soaks import soak_table
+
+        parts += soak_table(found.answer.soak)
     if plain(found.report.get("layers_skipped")):
         parts.append(note("layers", plain(found.report.get("layers_skipped"))))
     if found.files:

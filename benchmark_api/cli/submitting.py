@@ -78,6 +78,12 @@ def submit(
     precision: Annotated[
         str | None, _option("Measure until the p50 has this precision, e.g. '2 %'.")
     ] = None,
+    soak: Annotated[
+        str | None, _option("Run for so long and find the steady part (TYPE1), e.g. 30m.")
+    ] = None,
+    soak_window: Annotated[
+        str | None, _option("Window of a soak that has a p50 of its own; 60 s by default.")
+    ] = None,
     dataset: Annotated[
         Texts | None,
         _option(
@@ -232,6 +238,8 @@ def submit(
         "count": count,
         "nb_inference": nb_inference,
         "precision": precision,
+        "soak": soak,
+        "soak_window": soak_window,
         "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
         "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
         "odt_config": notation.odt_config(odt_config),

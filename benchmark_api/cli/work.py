@@ -21,6 +21,7 @@ _HEADINGS = {
     "inputs": "INPUTS",
     "batch_size": "BATCH",
     "training": "TRAINING",
+    "load": "LOAD",
     "metric": "METRIC",
 }
 

@@ -23,8 +23,11 @@ _WIDE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Sou
 _GREY = "#767676"
 
 
-def plot_figure(figure: IntervalFigure | LineFigure | FrontFigure, path: Path) -> None:
-    """Draw a figure into a file; its suffix says in which format.
+Drawable = IntervalFigure | LineFigure | FrontFigure | Sequence[LineFigure]
+
+
+def plot_figure(figure: Drawable, path: Path) -> None:
+    """Draw a figure, or lines one below the other, into a file; its suffix is the format.
 
     Raises:
         ImportError: Matplotlib is not installed.
@@ -37,26 +40,42 @@ def plot_figure(figure: IntervalFigure | LineFigure | FrontFigure, path: Path) -
     fonts = ["DejaVu Sans", *(name for name in _WIDE_FONTS if name in existing)]
     with rc_context({"font.family": fonts, "text.parse_math": False}), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # shown as a box
-        panels = len(figure.axes) if isinstance(figure, FrontFigure) else 1
+        panels = _panels(figure)
         drawn = Figure(figsize=(8.0, _height_in(figure)), layout="constrained", dpi=150)
         every = list(drawn.subplots(panels, 1, squeeze=False)[:, 0])
         for axes in every:
             for side in ("top", "right"):
                 axes.spines[side].set_visible(False)
-        every[0].set_title(printable(figure.title), loc="left", fontsize=11)
         if isinstance(figure, FrontFigure):
+            _title(every[0], figure.title)
             _front(every, figure)
         elif isinstance(figure, IntervalFigure):
+            _title(every[0], figure.title)
             _intervals(every[0], figure)
         else:
-            _lines(every[0], figure)
+            lines = [figure] if isinstance(figure, LineFigure) else figure
+            for axes, each in zip(every, lines, strict=True):
+                _title(axes, each.title)
+                _lines(axes, each)
         drawn.savefig(path)
 
 
-def _height_in(figure: IntervalFigure | LineFigure | FrontFigure) -> float:
+def _title(axes: Any, title: str) -> None:
+    axes.set_title(printable(title), loc="left", fontsize=11)
+
+
+def _panels(figure: Drawable) -> int:
+    if isinstance(figure, FrontFigure):
+        return len(figure.axes)
+    return 1 if isinstance(figure, IntervalFigure | LineFigure) else len(figure)
+
+
+def _height_in(figure: Drawable) -> float:
     if isinstance(figure, FrontFigure):
         return 0.8 + 2.6 * len(figure.axes) + 0.22 * len(figure.points)
-    return max(2.0, 1.3 + 0.34 * len(figure.points)) if isinstance(figure, IntervalFigure) else 4.8
+    if isinstance(figure, IntervalFigure):
+        return max(2.0, 1.3 + 0.34 * len(figure.points))
+    return 4.8 if isinstance(figure, LineFigure) else 0.8 + 3.0 * len(figure)
 
 
 def _face(verdict: str, colour: str) -> dict[str, Any]:

@@ -648,7 +648,7 @@ def _run_problems(
     if bound_s < min_s:
         found.append(
             FieldError(
-                "/user_time" if description.user_time_s is not None else "/nb_inference",
+                _too_long(description),
                 f"no board runs {_work(description)} within {bound_s:g} s",
                 f"a user_time of at least {min_s:g} s" + _fewer(description, bound_s),
             )
@@ -671,12 +671,24 @@ def _run_problems(
 
 def _min_run_s(description: JobDescription) -> float:
     return min_run_s(
-        description.benchmark_type, description.nb_inference, precision=description.precision
+        description.benchmark_type,
+        description.nb_inference,
+        precision=description.precision,
+        soak_s=description.soak_s,
     )
+
+
+def _too_long(description: JobDescription) -> str:
+    """Return the pointer of what can be changed so that a run ends in its time."""
+    if description.user_time_s is not None:
+        return "/user_time"
+    return "/nb_inference" if description.soak_s is None else "/soak"
 
 
 def _work(description: JobDescription) -> str:
     """Return what the shortest run consists of, in words."""
+    if description.soak_s is not None:
+        return f"a soak of {description.soak_s:g} s"
     if description.benchmark_type is BenchmarkType.TYPE1 and description.precision is None:
         return f"{description.nb_inference:,} timed inferences"
     return "anything"
@@ -687,6 +699,7 @@ def _fewer(description: JobDescription, bound_s: float) -> str:
     if (
         description.benchmark_type is not BenchmarkType.TYPE1
         or description.precision is not None
+        or description.soak_s is not None
         or max_runs < 1
     ):
         return ""

@@ -276,8 +276,9 @@ _BELONGS: Mapping[str, tuple[str, ...]] = {
     "target": ("target_uid", "if_unavailable"),
     "target_uid": ("target", "count"),
     "preemptible": ("preemptible_measuring",),
-    "precision": ("nb_inference",),
-    "nb_inference": ("precision",),
+    "precision": ("nb_inference", "soak", "soak_window"),
+    "nb_inference": ("precision", "soak", "soak_window"),
+    "soak": ("nb_inference", "precision"),
 }
 """A change of one field makes the old value of the other meaningless."""
 
@@ -522,7 +523,7 @@ def _merged(
     """The old description with changes, without what has lost its meaning."""
     tree = description_to_json(before.description)
     dropped = {other for name in changes for other in _BELONGS.get(name, ())}
-    if before.description.precision is not None:
+    if before.description.precision is not None or before.description.soak_s is not None:
         dropped.add("nb_inference")
     warnings = []
     for name, value in (

@@ -447,7 +447,12 @@ def layer_profile(report: Mapping[str, object]) -> shapes.LayerProfile | None:
     return _converted(table(report, "layers"), shapes.LayerProfile)
 
 
-S = TypeVar("S", shapes.InferenceSet, shapes.LayerProfile)
+def soak_result(report: Mapping[str, object]) -> shapes.SoakResult | None:
+    """Return the windows of a soak; None where it was none."""
+    return _converted(table(report, "soak"), shapes.SoakResult)
+
+
+S = TypeVar("S", shapes.InferenceSet, shapes.LayerProfile, shapes.SoakResult)
 
 
 def _converted(part: Mapping[str, object], shape: type[S]) -> S | None:

@@ -611,8 +611,9 @@ class Workload(Struct, frozen=True, kw_only=True):
     Hashes are SHA-256 in hexadecimal, null where the content is not known yet. ``inputs`` state
     name, shape and type of the model's inputs, ``batch_size`` the rows of one inference where
     accuracy was measured, otherwise null. ``training`` is the configuration of TYPE3, otherwise
-    null. ``metric`` states the primary metric with unit and direction, in words; it is null where
-    only a run shows which one the engine declares.
+    null. ``load`` says how the model is called, e.g. "soak of 1800 s"; null: by one caller for a
+    number of runs. ``metric`` states the primary metric with unit and direction, in words; it is
+    null where only a run shows which one the engine declares.
     """
 
     model_sha256: str | None
@@ -624,6 +625,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     inputs: list[JsonObject]
     batch_size: float | None
     training: JsonObject | None
+    load: str | None
     metric: str | None
 
 
@@ -897,11 +899,68 @@ class LayerProfile(Struct, frozen=True, kw_only=True):
     providers: list[ProviderTime]
 
 
+class SoakWindow(Struct, frozen=True, kw_only=True):
+    """What a window of a soak showed, its time being since the soak's begin.
+
+    ``p50_low_ms`` and ``p50_high_ms`` are the 95 % interval of its p50. Null is what this board
+    does not report: ``temperature_c`` at its end, the mean ``clock_mhz`` of the slowest CPU,
+    whether it was ``throttled``.
+    """
+
+    begin_s: float
+    end_s: float
+    nb_inference: int
+    p50_ms: float
+    p50_low_ms: float | None
+    p50_high_ms: float | None
+    p99_ms: float
+    temperature_c: float | None
+    clock_mhz: float | None
+    throttled: bool | None
+
+
+class SteadyPart(Struct, frozen=True, kw_only=True):
+    """The part of a soak that its result is of: from ``begin_s`` to its end."""
+
+    begin_s: float
+    windows: int
+    p50_ms: float
+
+
+class Throttling(Struct, frozen=True, kw_only=True):
+    """When a board began to throttle: the begin of the first window with a sign of it.
+
+    ``after_s`` and ``sign`` are null where there was none. Signs are ``reported`` (by firmware or
+    kernel) and ``clock`` (lower by 5 % than in the first window); ``watched`` lists those that this
+    board has.
+    """
+
+    after_s: float | None
+    sign: str | None
+    watched: list[str]
+
+
+class SoakResult(Struct, frozen=True, kw_only=True):
+    """A soak: what each window showed, and from when on the board was steady.
+
+    ``steady`` is null where it never was, and the result is that of all windows then. ``overhead``
+    is the share of the time in which no inference was timed: Edgeyard's own share of a core.
+    """
+
+    duration_s: float
+    window_s: float
+    windows: list[SoakWindow]
+    steady: SteadyPart | None
+    throttling: Throttling
+    overhead: float
+
+
 class Results(Struct, frozen=True, kw_only=True):
     """All that a benchmark led to.
 
     ``summary`` is of the newest report, null without one; ``inference`` has an item for each set of
-    the user's own inputs; ``layers`` is null unless the layers were profiled.
+    the user's own inputs; ``layers`` is null unless the layers were profiled, ``soak`` unless the
+    benchmark was one.
     """
 
     benchmark_id: str
@@ -909,6 +968,7 @@ class Results(Struct, frozen=True, kw_only=True):
     summary: ResultRow | None
     inference: list[InferenceSet]
     layers: LayerProfile | None
+    soak: SoakResult | None
     reports: list[AttemptReport]
     files: list[ResultFile]
 

@@ -41,6 +41,7 @@ from edgeyard.devices.attributes import SIZES_IN_BYTES
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import training
 from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
+from edgeyard.devices.runner.spec import DEFAULT_SOAK_WINDOW_S
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
@@ -60,6 +61,8 @@ MAX_FREE_BYTES = 64 * 1024
 """Maximum bytes of each of ``extra``, ``parameters``, ``odt_config`` and ``input`` as JSON."""
 DEFAULT_RUNS = 20
 """Timed inferences where a description states neither them nor a precision."""
+MIN_SOAK_WINDOWS, MAX_SOAK_WINDOWS = 3, 1440
+"""Windows of a soak: fewer have no steady part, more are no picture. A day of minutes."""
 MAX_DATASETS = 64
 MAX_PATTERNS = 4
 """Regular expressions of one description: each is compared with all boards."""
@@ -292,6 +295,15 @@ class JobDescriptionIn(BaseModel):
         description="Instead of nb_inference: measure until the p50 is known to this "
         "half-width of its confidence interval, e.g. 2 %.",
     )
+    soak: Duration | None = Field(
+        None,
+        description="Instead of nb_inference: run for so long, e.g. 30 min, with a p50 for each "
+        "window; the result is that of the steady part (TYPE1). user_time has to leave a minute "
+        "for it, or a quarter of a shorter soak.",
+    )
+    soak_window: Duration = Field(
+        DEFAULT_SOAK_WINDOW_S, ge=0.1, le=3600, description="Window of a soak; default 60 s."
+    )
     preemptible: bool = Field(
         True,
         description="Whether a higher priority may preempt it, if its progress is below the "
@@ -477,6 +489,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
         found.append(
             FieldError("/precision", "can't be combined with nb_inference", "one of the two")
         )
+    found += _about_soak(description)
     found += _unused(description)
     if description.precision is not None and description.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "TYPE1, or no precision"))
@@ -553,6 +566,7 @@ def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[st
     if benchmark_type == "TYPE1":
         return frozenset({"odt_config"} | (set() if keep_outputs else {"dataset", "dataset_urls"}))
     of_type1 = {"nb_inference", "precision", "input", "keep_outputs", "profile_layers"}
+    of_type1 |= {"soak", "soak_window"}
     return frozenset(of_type1 if benchmark_type == "TYPE3" else of_type1 | {"odt_config"})
 
 
@@ -583,6 +597,39 @@ def _unused(description: JobDescriptionIn) -> list[FieldError]:
     if description.if_unavailable == "notify" and description.target_uid is None:
         reason = "is about the board of target_uid, which is missing"
         found.append(FieldError("/if_unavailable", reason, "reschedule, or a target_uid"))
+    return found
+
+
+def _about_soak(description: JobDescriptionIn) -> list[FieldError]:
+    """What can't be combined with a soak, and a window that it does not have."""
+    soak, window = description.soak, description.soak_window
+    if soak is None:
+        if window == DEFAULT_SOAK_WINDOW_S:
+            return []
+        return [FieldError("/soak_window", "has no effect without a soak", "a soak, or no window")]
+    if description.benchmark_type != "TYPE1":
+        return [FieldError("/soak", "is for TYPE1 only", "TYPE1, or no soak")]
+    found = []
+    if soak < MIN_SOAK_WINDOWS * window or soak > MAX_SOAK_WINDOWS * window:
+        found.append(
+            FieldError(
+                "/soak",
+                f"has {soak / window:.3g} windows of {window:g} s",
+                f"{MIN_SOAK_WINDOWS} to {MAX_SOAK_WINDOWS} windows: at least "
+                f"{MIN_SOAK_WINDOWS * window:g} s, or another soak_window",
+            )
+        )
+    others = {
+        "nb_inference": description.nb_inference not in (None, DEFAULT_RUNS),
+        "precision": description.precision is not None,
+        "keep_outputs": description.keep_outputs,
+        "profile_layers": description.profile_layers,
+    }
+    found += [
+        FieldError("/soak", f"can't be combined with {name}", "one of the two")
+        for name, stated in others.items()
+        if stated
+    ]
     return found
 
 
@@ -732,6 +779,8 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
         if description.user_priority is None
         else description.user_priority,
         "user_time_s": description.user_time,
+        "soak_s": description.soak,
+        "soak_window_s": description.soak_window,
         "nb_inference": DEFAULT_RUNS
         if description.nb_inference is None
         else description.nb_inference,

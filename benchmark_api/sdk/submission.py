@@ -41,6 +41,8 @@ class JobFields(TypedDict, total=False):
     max_retries: int
     nb_inference: int
     precision: float | str
+    soak: float | str
+    soak_window: float | str
     preemptible: bool
     preemptible_measuring: bool
     job_completion_threshold: int

@@ -23,6 +23,7 @@ import sys
 import time
 import traceback
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
@@ -68,6 +69,9 @@ PROFILED_RUNS = 20
 LAYERS, LAYER_TRACE = "layers.json", "layer_trace.json"
 """Files of a result: all layers by time, and the last profiled runs for Chrome's tracing."""
 
+SOAK = "soak.npz"
+"""File of a result: all latencies of a soak, ``ms``, and the window of each, ``window``."""
+
 WARMED, MEASURED = 15.0, 95.0
 """Percent of a run; the same as `measure` has, which this process does not load meanwhile."""
 
@@ -110,6 +114,8 @@ def measure_in_launches(
     """
     began = time.monotonic()
     wanted = LAUNCHES if spec.precision is None else MAX_LAUNCHES
+    if spec.soak_s is not None:
+        wanted = 1  # what a board does while it gets warm is not repeated
     time_limit = f"time limit of {spec.user_time_s:g} s (user_time)"
     cap = f"The maximum of {wanted} launches was reached"
     done = 0.0
@@ -129,6 +135,8 @@ def measure_in_launches(
             "share": (1 - done) / (wanted - len(launches)),
             "runs": spec.nb_inference,
             "precision": spec.precision,
+            "soak_s": spec.soak_s,
+            "soak_window_s": spec.soak_window_s,
             "left_s": rest_s,
             "time_limit": time_limit,
             "max_warmup_s": max_warmup_s,
@@ -281,16 +289,39 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     report["inputs"] = [one.as_json() for one in session.inputs]
     report["feeds"] = described(session.inputs, order["input"], feeds, order["batch_size"])
     plan = _Plan(order, began)
-    found = measure(
-        session,
-        feeds,
-        plan.until,
-        Watch(threads=order["threads"], wanted_cpus=order["cpus"]),
-        plan.progress_to(channel),
-        max_warmup_s=order["max_warmup_s"],
-        loops=order["loops"],
-        note=lambda sentence: channel.send({"kind": "note", "sentence": sentence}),
-    )
+    watching = partial(Watch, threads=order["threads"], wanted_cpus=order["cpus"])
+
+    def note(sentence: str) -> None:
+        channel.send({"kind": "note", "sentence": sentence})
+
+    if order["soak_s"] is not None:
+        from edgeyard.devices.runner.soak import soak, write_numbers
+
+        plan.alone = True
+        _check_time_for_soak(order, began)
+        soaked = soak(
+            session,
+            feeds,
+            watching,
+            plan.progress_to(channel),
+            duration_s=order["soak_s"],
+            window_s=order["soak_window_s"],
+            max_warmup_s=order["max_warmup_s"],
+            note=note,
+        )
+        report["soak"], found = soaked.as_json(), soaked.measurement
+        write_numbers(Path(order["results"]) / SOAK, soaked)
+    else:
+        found = measure(
+            session,
+            feeds,
+            plan.until,
+            watching(),
+            plan.progress_to(channel),
+            max_warmup_s=order["max_warmup_s"],
+            loops=order["loops"],
+            note=note,
+        )
     # an engine may know the shapes of outputs only now
     report["outputs"] = [one.as_json() for one in session.outputs]
     peak = machine.memory_bytes().get("VmHWM")
@@ -315,6 +346,21 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         "warmup": asdict(found.warmup),
         "conditions": asdict(found.conditions),
     }
+
+
+def _check_time_for_soak(order: Mapping[str, Any], began: float) -> None:
+    """Refuse to begin a soak that the time limit would cut off.
+
+    Raises:
+        RunFailed: ``timeout``.
+    """
+    left_s = order["left_s"] - (time.monotonic() - began)
+    if left_s < order["soak_s"]:
+        raise RunFailed(
+            "timeout",
+            f"{max(0.0, left_s):.3g} s of the {order['time_limit']} were left after the model was "
+            f"loaded, and the soak takes {order['soak_s']:g} s: state a longer user_time",
+        )
 
 
 def _profiled(order: Mapping[str, Any]) -> Report:
@@ -472,7 +518,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
 
     from edgeyard.devices.runner.conditions import Conditions
     from edgeyard.devices.runner.measure import Measurement
-    from edgeyard.devices.runner.trust import judge
+    from edgeyard.devices.runner.trust import doubted, judge
     from edgeyard.devices.runner.warmup import WarmUp
 
     file = _file(order["results"], order["number"])
@@ -483,19 +529,24 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
         for key, value in message["conditions"].items()
     }
     conditions, warmup = Conditions(**tuples), WarmUp(**message["warmup"])
+    verdict = judge(
+        latencies,
+        conditions,
+        warmup=warmup,
+        precision=order["precision"],
+        cap=f"The {order['time_limit']} was used up",
+        loops=message["loops"],
+    )
+    if order["soak_s"] is not None:
+        from edgeyard.devices.runner.soak import doubts
+
+        verdict = doubted(verdict, doubts(message["report"]["soak"]))
     return Launch(
         measurement=Measurement(
             latencies_ms=latencies,
             warmup=warmup,
             conditions=conditions,
-            verdict=judge(
-                latencies,
-                conditions,
-                warmup=warmup,
-                precision=order["precision"],
-                cap=f"The {order['time_limit']} was used up",
-                loops=message["loops"],
-            ),
+            verdict=verdict,
             precision=order["precision"],
             loops=message["loops"],
             rows_a_run=message["rows_a_run"],

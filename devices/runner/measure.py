@@ -202,21 +202,10 @@ def measure(
     Raises:
         RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
     """
-    began = clock()
-    outputs = first_outputs(session, feeds)
-    first_ms = (clock() - began) / 1e6
-    check_finite(session, outputs)
-    rows = rows_a_run(feeds, outputs)
-    del outputs  # kept, they would count as memory that the model needs
-    gc.collect()
+    ready = prepare(session, feeds, progress, clock=clock, max_warmup_s=max_warmup_s)
+    warmup, recent_ns = ready.warmup, ready.recent_ns
     gc.disable()  # a collection of ours is no property of the model
     try:
-        warmup = warm_up(
-            warming(lambda count: timed_runs(session.run, feeds, count, clock), progress),
-            max_warmup_s,
-        )
-        progress(WARMED_PERCENT, "measuring")
-        recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
         if loops is None:
             loops = inner_loops(recent_ns)
         until = until(warmup) if callable(until) else until
@@ -244,9 +233,58 @@ def measure(
         ),
         precision=until.precision,
         loops=loops,
-        first_ms=first_ms,
-        rows_a_run=rows,
+        first_ms=ready.first_ms,
+        rows_a_run=ready.rows_a_run,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """A model that is warm.
+
+    Attributes:
+        first_ms: The first inference after loading.
+        recent_ns: Median of one inference at the end of the warm-up.
+        rows_a_run: As of `Measurement`.
+    """
+
+    first_ms: float
+    warmup: WarmUp
+    recent_ns: float
+    rows_a_run: Optional[int]
+
+
+def prepare(
+    session: Session,
+    feeds: Feeds,
+    progress: Progress,
+    *,
+    clock: Clock = time.perf_counter_ns,
+    max_warmup_s: float = math.inf,
+) -> Ready:
+    """Run once, check the outputs, and warm up.
+
+    Raises:
+        RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
+    """
+    began = clock()
+    outputs = first_outputs(session, feeds)
+    first_ms = (clock() - began) / 1e6
+    check_finite(session, outputs)
+    rows = rows_a_run(feeds, outputs)
+    del outputs  # kept, they would count as memory that the model needs
+    gc.collect()
+    gc.disable()
+    try:
+        warmup = warm_up(
+            warming(lambda count: timed_runs(session.run, feeds, count, clock), progress),
+            max_warmup_s,
+        )
+    finally:
+        gc.enable()
+    progress(WARMED_PERCENT, "measuring")
+    recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
+    return Ready(first_ms=first_ms, warmup=warmup, recent_ns=recent_ns, rows_a_run=rows)
 
 
 def warming(timed: Timed, progress: Progress) -> Timed:

@@ -26,6 +26,9 @@ DEFAULT_NB_INFERENCE = 20
 DEFAULT_USER_TIME_S = 900.0
 """Bound on a run whose user states none. The server's setting has the same default."""
 
+DEFAULT_SOAK_WINDOW_S = 60.0
+_MAX_SOAK_RESERVE_S, _SOAK_RESERVE_SHARE = 60.0, 0.25
+
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 300.0
 """Maximum time without output of a run. The server's setting has the same default."""
 
@@ -48,6 +51,11 @@ _FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
 T = TypeVar("T")
 
 
+def soak_reserve_s(soak_s: float) -> float:
+    """Return what the run time has to leave next to a soak: to load, warm up and report."""
+    return min(_MAX_SOAK_RESERVE_S, _SOAK_RESERVE_SHARE * soak_s)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileRef:
     """A file in the task's folder; hash and size are None if they are not stated."""
@@ -65,6 +73,8 @@ class RunSpec:
         task_dir: Where the artifacts lie, and where results are kept until they are safe.
         odt_config: The training configuration itself; None: see ``odt_config_filename``.
         precision: Relative half-width of the p50's interval that ends TYPE1; None: count runs.
+        soak_s: TYPE1 runs for so long, window by window; None: it does not.
+        soak_window_s: Of a soak, a number for each.
         input: Per input name: shape, low, high, integers.
         parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
         keep_outputs: The model's outputs for the arrays of the dataset are kept.
@@ -92,6 +102,8 @@ class RunSpec:
     odt_config_filename: str = ""
     nb_inference: int = DEFAULT_NB_INFERENCE
     precision: Optional[float] = None
+    soak_s: Optional[float] = None
+    soak_window_s: float = DEFAULT_SOAK_WINDOW_S
     input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parameters: Mapping[str, object] = field(default_factory=dict)
     keep_outputs: bool = False
@@ -217,6 +229,8 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
             )
         ),
         precision=read.number_or_none("precision", 0.0001, 1.0),
+        soak_s=read.number_or_none("soak_s", 0.01, 1e9),
+        soak_window_s=read.number("soak_window_s", DEFAULT_SOAK_WINDOW_S, 0.01, 1e9),
         input=_inputs(read.mapping("input")),
         parameters=read.mapping("parameters"),
         keep_outputs=read.flag("keep_outputs"),

@@ -22,9 +22,9 @@ from edgeyard.devices.runner.engine import (
     Engine,
     Session,
 )
-from edgeyard.devices.runner.launches import limit_memory, measure_in_launches
+from edgeyard.devices.runner.launches import SOAK, limit_memory, measure_in_launches
 from edgeyard.devices.runner.memory import job_limit_bytes
-from edgeyard.devices.runner.spec import RunSpec
+from edgeyard.devices.runner.spec import RunSpec, soak_reserve_s
 from edgeyard.devices.runner.transports.local import Channel
 from edgeyard.errors import RunFailed
 
@@ -198,6 +198,10 @@ class _Task:
     def _latency(self) -> Report:
         user_time_s = self.spec.user_time_s
         reserve_s = max((1 - _SHARE_OF_TIME) * user_time_s, min(_RESERVE_S, 0.4 * user_time_s))
+        max_warmup_s = self._max_warmup_s()
+        if self.spec.soak_s is not None:
+            reserve_s = min(reserve_s, soak_reserve_s(self.spec.soak_s) / 4)
+            max_warmup_s = soak_reserve_s(self.spec.soak_s) / 4
         left_s = user_time_s - reserve_s - (time.monotonic() - self.started)
         report, found = measure_in_launches(
             self.spec,
@@ -206,11 +210,13 @@ class _Task:
             self.progress,
             note=self.note,
             left_s=max(0.0, left_s),
-            max_warmup_s=self._max_warmup_s(),
+            max_warmup_s=max_warmup_s,
             confined=self.confined,
         )
         self.note("")
         self._add_measurement(report, found)
+        if "soak" in report:
+            self._add_file(report, SOAK)
         if self.spec.profile_layers:
             self._add_layers(report, found)
         return report

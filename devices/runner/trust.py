@@ -146,6 +146,21 @@ def doubted(verdict: Verdict, reasons: Sequence[Reason]) -> Verdict:
     return replace(verdict, verdict=found, reasons=(*verdict.reasons, *reasons))
 
 
+def not_steady(tolerance: float, windows: int) -> Reason:
+    """State that a soak did not become steady, so that its number is of the whole of it.
+
+    Args:
+        tolerance: How far windows may be from the median of the steady part, relative.
+        windows: Of the soak.
+    """
+    return Reason(
+        code="not_steady",
+        sentence=f"No steady part was found in {windows} windows, which is at least 3 to the end "
+        f"whose p50s are within {tolerance:.0%} of their median: soak for longer, and look at "
+        "temperatures and clocks.",
+    )
+
+
 def inputs_clipped(name: str, share: float, low: float, high: float) -> Iterator[Reason]:
     """State that a quantised input could not hold the numbers that it was given.
 

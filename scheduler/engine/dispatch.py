@@ -477,6 +477,8 @@ def spec_of(
         "odt_config": dict(config) if isinstance(config, Mapping) else None,
         "nb_inference": description.nb_inference,
         "precision": description.precision,
+        "soak_s": description.soak_s,
+        "soak_window_s": description.soak_window_s,
         "input": {name: dict(value) for name, value in description.input.items()},
         "parameters": dict(description.parameters),
         "keep_outputs": description.keep_outputs,

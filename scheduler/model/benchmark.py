@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN, STANDARD_TYPES
+from edgeyard.devices.runner.spec import DEFAULT_SOAK_WINDOW_S
 
 
 class BenchmarkType(StrEnum):
@@ -258,6 +259,8 @@ class JobDescription:
         queue_timeout_s: Maximum wait until its task starts; None: only the deadline counts.
         precision: Relative half-width of the confidence interval of the p50 that ends a TYPE1
             measurement, e.g. 0.02; None: ``nb_inference`` runs.
+        soak_s: TYPE1 runs for so long, a number for each window; None: it does not.
+        soak_window_s: Of a soak.
         preemptible: It may be preempted.
         preemptible_measuring: It may be preempted while it measures or trains, also where the
             policy spares those that do.
@@ -297,6 +300,8 @@ class JobDescription:
     max_retries: int = 1
     nb_inference: int = 20
     precision: float | None = None
+    soak_s: float | None = None
+    soak_window_s: float = DEFAULT_SOAK_WINDOW_S
     preemptible: bool = True
     preemptible_measuring: bool = False
     job_completion_threshold: int | None = None

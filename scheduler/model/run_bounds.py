@@ -8,6 +8,7 @@ from __future__ import annotations
 from edgeyard.devices.runner.spec import DEFAULT_NO_OUTPUT_TIMEOUT_S as DEFAULT_MAX_SILENCE_S
 from edgeyard.devices.runner.spec import DEFAULT_UPLOAD_TIMEOUT_S as DEFAULT_MAX_UPLOAD_S
 from edgeyard.devices.runner.spec import DEFAULT_USER_TIME_S as DEFAULT_MAX_RUN_S
+from edgeyard.devices.runner.spec import soak_reserve_s
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 __all__ = [
@@ -46,7 +47,11 @@ def run_bound_s(
 
 
 def min_run_s(
-    benchmark_type: BenchmarkType, nb_inference: int, *, precision: float | None = None
+    benchmark_type: BenchmarkType,
+    nb_inference: int,
+    *,
+    precision: float | None = None,
+    soak_s: float | None = None,
 ) -> float:
     """Return the shortest time in which a run can end with a result, seconds.
 
@@ -57,7 +62,10 @@ def min_run_s(
         benchmark_type: Only TYPE1 states how many inferences it times.
         nb_inference: Timed inferences.
         precision: If given, the measurement ends when it is reached, after any number of them.
+        soak_s: If given, it measures for so long.
     """
+    if soak_s is not None:
+        return soak_s + soak_reserve_s(soak_s)
     if benchmark_type is not BenchmarkType.TYPE1 or precision is not None:
         return MIN_RUN_S
     return MIN_RUN_S + nb_inference * MIN_INFERENCE_S

@@ -30,7 +30,12 @@ class _Deadline(msgspec.Struct):
     deadline: str | None = None
 
 
-_FIELDS_BY_USER_NAME = {"user_time": "user_time_s", "queue_timeout": "queue_timeout_s"}
+_FIELDS_BY_USER_NAME = {
+    "user_time": "user_time_s",
+    "queue_timeout": "queue_timeout_s",
+    "soak": "soak_s",
+    "soak_window": "soak_window_s",
+}
 """Fields that have another name than the one that users write."""
 
 

@@ -20,6 +20,7 @@ PARTS = {
     "inputs": "inputs",
     "batch_size": "batch size",
     "training": "training",
+    "load": "load",
     "metric": "metric",
 }
 """What has to be equal for a ratio: the parts of a workload, with their names for people."""
@@ -77,6 +78,7 @@ def workload_of(
         "inputs": inputs,
         "batch_size": batch_size if is_number else None,
         "training": dict(config) or None,
+        "load": _load(description),
         "metric": _metric(description, report),
     }
 
@@ -139,6 +141,13 @@ def _metric(description: JobDescription, report: Mapping[str, object]) -> str | 
     if found is not None:
         return found.metric.sentence
     return P50.sentence if kind in STANDARD_TYPES else None
+
+
+def _load(description: JobDescription) -> str | None:
+    """Return how the model is called, in words; None: by one caller for a number of runs."""
+    if description.soak_s is not None:
+        return f"soak of {description.soak_s:g} s"
+    return None
 
 
 def _table(of: Mapping[str, object], key: str) -> Mapping[str, object]:

@@ -61,7 +61,15 @@ def variant_of(benchmark: Benchmark) -> str:
         file.sha256 or file.name for file in benchmark.files if file.role is not FileRole.MODEL
     )
     config = description.odt_config if isinstance(description.odt_config, Mapping) else None
-    said = (description.parameters, description.input, description.precision, data, config)
+    said: list[object] = [
+        description.parameters,
+        description.input,
+        description.precision,
+        data,
+        config,
+    ]
+    if description.soak_s is not None:
+        said.append((description.soak_s, description.soak_window_s))
     if not any(said):
         return ""
     text = json.dumps(said, sort_keys=True, default=str)

@@ -250,6 +250,7 @@ def workload(**changes: object) -> Body:
         "inputs": [{"name": "x", "shape": [1, 3, 224, 224], "dtype": "float32"}],
         "batch_size": None,
         "training": None,
+        "load": None,
         "metric": "p50 in ms, lower is better",
     } | changes
 
@@ -483,4 +484,38 @@ def stored_check(status: str = "running", *pairs: Body, **changes: object) -> Bo
         "ended_at": None if status == "running" else "2026-11-21T08:10:00Z",
         "links": {"self": "/v1/checks/check-1"},
         **changes,
+    }
+
+
+def soak_report(minutes: int = 10, steady: int | None = 4) -> Body:
+    """A soak of a board that throttles after four minutes and does not report its clock.
+
+    Args:
+        steady: The first steady minute; None: it is never steady.
+    """
+    windows = [
+        {
+            "begin_s": 60.0 * each,
+            "end_s": 60.0 * (each + 1),
+            "nb_inference": 600,
+            "p50_ms": 100.0 if each < 4 else 150.0,
+            "p50_low_ms": 99.0 if each < 4 else 149.0,
+            "p50_high_ms": 101.0 if each < 4 else 151.0,
+            "p99_ms": 160.0,
+            "temperature_c": 50.0 + each,
+            "clock_mhz": None,
+            "throttled": each >= 4,
+        }
+        for each in range(minutes)
+    ]
+    part = None
+    if steady is not None:
+        part = {"begin_s": 60.0 * steady, "windows": minutes - steady, "p50_ms": 150.0}
+    return {
+        "duration_s": 60.0 * minutes,
+        "window_s": 60.0,
+        "windows": windows,
+        "steady": part,
+        "throttling": {"after_s": 240.0, "sign": "reported", "watched": ["reported"]},
+        "overhead": 0.001,
     }

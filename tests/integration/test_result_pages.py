@@ -19,7 +19,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.ports import LogChunk
-from tests.builders.answers import report
+from tests.builders.answers import report, soak_report
 from tests.builders.api import Api, running
 from tests.builders.pages import as_, closed
 from tests.builders.records import an_outcome
@@ -44,19 +44,22 @@ def npy(values: NDArray[Any]) -> bytes:
     return data.getvalue()
 
 
-def measured(api: Api, latencies: bytes) -> str:
+def measured(api: Api, latencies: bytes, **more: object) -> str:
     """A benchmark whose result is there."""
     benchmark_id = api.submit()
     job = api.dispatched(benchmark_id).job_id
     headers = {"Authorization": "Bearer upload-token-1"}
-    for name, content in (("latencies.npy", latencies), ("report.json", _report(benchmark_id))):
+    for name, content in (
+        ("latencies.npy", latencies),
+        ("report.json", _report(benchmark_id, **more)),
+    ):
         where = f"/upload/{job}/{name}"
         answer = api.as_(None).put(where, content=content, headers=headers)
         assert answer.status_code < 300, answer.text
     return benchmark_id
 
 
-def _report(benchmark_id: str) -> bytes:
+def _report(benchmark_id: str, **more: object) -> bytes:
     warmup = {
         "settled": True,
         "runs": 2,
@@ -65,7 +68,7 @@ def _report(benchmark_id: str) -> bytes:
         "rule": "x",
         "latencies_ms": [9.0, 8.0],
     }
-    return json.dumps(report(benchmark_id=benchmark_id, warmup=warmup)).encode()
+    return json.dumps(report(benchmark_id=benchmark_id, warmup=warmup, **more)).encode()
 
 
 def test_a_result_shows_its_distribution_and_its_run_with_the_warm_up(api: Api) -> None:
@@ -74,6 +77,16 @@ def test_a_result_shows_its_distribution_and_its_run_with_the_warm_up(api: Api) 
     assert "Distribution of the latencies" in page
     assert "edgeyard-warm-up" in page
     assert "<td>50<td>1<td>" in page.replace("\u2068", "").replace("\u2069", "")
+
+
+def test_a_soak_shows_its_windows_with_temperature_and_when_it_was_steady(api: Api) -> None:
+    page = as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES), soak=soak_report())}").text
+    assert "Steady from 4 min on, p50 150 ms" in page
+    assert "Median latency of each 60 s" in page
+    assert "Temperature at the end of each window" in page
+    assert "Mean clock" not in page, "this board does not report its clock"
+    assert page.count('<figure class="edgeyard-figure">') == 4
+    assert "Windows of 60" in page
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""The windows of a soak, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    field,
+    plain,
+    table,
+    three_digits,
+)
+from edgeyard.benchmark_api.figures.soaks import soak_sentence
+from edgeyard.benchmark_api.schemas.answers import SoakResult, as_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def soak_table(found: SoakResult) -> list[RenderableType]:
+    """Return all windows of a soak, and what they mean."""
+    from rich.text import Text
+
+    begin_s = None if found.steady is None else found.steady.begin_s
+    rows = []
+    for each in found.windows:
+        steady = begin_s is not None and each.begin_s >= begin_s
+        rows.append({**as_json(each), "steady": "yes" if steady else "no"})
+    return [
+        Text(f"\nWindows of {found.window_s:g} s", style="bold"),
+        table(rows, _WINDOWS, console().width),
+        Text(soak_sentence(found)),
+    ]
+
+
+def _interval(row: Row) -> str:
+    low, high = row.get("p50_low_ms"), row.get("p50_high_ms")
+    if low is None or high is None:
+        return ""
+    return f"{three_digits(low)} to {three_digits(high)}"
+
+
+_WINDOWS = (
+    Column(title="FROM s", of=lambda row: f"{row['begin_s']:.4g}", right=True),
+    Column(title="p50 ms", of=lambda row: three_digits(row["p50_ms"]), right=True, whole=True),
+    Column(title="95 %", of=_interval, right=True),
+    Column(title="p99 ms", of=lambda row: three_digits(row["p99_ms"]), right=True),
+    Column(title="°C", of=lambda row: three_digits(row["temperature_c"]), right=True),
+    Column(title="MHz", of=lambda row: three_digits(row["clock_mhz"]), right=True),
+    Column(title="THROTTLED", of=lambda row: plain(row.get("throttled"))),
+    Column(title="STEADY", of=field("steady"), whole=True),
+)

@@ -1,0 +1,216 @@
+"""Soaks: the steady part, throttling, what is refused, and what people see of one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgeyard.benchmark_api.figures.plots import plot_figure
+from edgeyard.benchmark_api.figures.soaks import soak_figures, soak_sentence
+from edgeyard.benchmark_api.figures.svg import svg_document
+from edgeyard.benchmark_api.schemas.answers import SoakResult
+from edgeyard.benchmark_api.schemas.description import parse_description, to_description
+from edgeyard.devices.runner.conditions import Watch
+from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.soak import doubts, soak, steady_from
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.wire import description_from_json, description_to_json
+from tests.builders.answers import soak_report
+
+JOB: dict[str, Any] = {
+    "model": "net.onnx",
+    "runtime": "ort",
+    "benchmark_type": "TYPE1",
+    "target": "rpi4b",
+}
+
+
+class Board:
+    """A session and a made-up machine in virtual time: it slows down as it gets warm."""
+
+    inputs = (TensorSpec("x", (1,), "float32"),)
+    outputs = (TensorSpec("y", (1,), "float32"),)
+    facts: Mapping[str, object] = MappingProxyType({})
+
+    def __init__(self, root: Path, latency_ms: Any, facts: Any = lambda s: {}) -> None:
+        self.root, self.now_s = root, 0.0
+        self._latency_ms, self._facts = latency_ms, facts
+        self._jitter = itertools.cycle((0.99, 1.0, 1.01, 0.995, 1.005))
+        self.show()
+
+    def show(self) -> None:
+        for name, text in self._facts(self.now_s).items():
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    def clock(self) -> int:
+        return int(self.now_s * 1e9)
+
+    def run(self, feeds: object) -> Sequence[Any]:
+        self.now_s += self._latency_ms(self.now_s) * next(self._jitter) / 1e3
+        self.show()
+        return [np.ones(1, np.float32)]
+
+    def soak(self, duration_s: float, window_s: float, notes: list[str] | None = None) -> Any:
+        return soak(
+            self,
+            {"x": np.ones(1, np.float32)},
+            lambda: Watch(threads=1, root=self.root),
+            lambda percent, phase: None,
+            duration_s=duration_s,
+            window_s=window_s,
+            clock=self.clock,
+            note=[].append if notes is None else notes.append,
+        )
+
+
+def temperature(celsius: float) -> dict[str, str]:
+    return {"sys/class/thermal/thermal_zone0/temp": f"{celsius * 1000:.0f}"}
+
+
+def hot_from(seconds: float, at: float) -> dict[str, str]:
+    throttled = "0x4" if seconds >= at else "0x0"
+    return {
+        **temperature(40 + min(45.0, seconds / 10)),
+        "sys/devices/platform/soc/soc:firmware/get_throttled": throttled,
+    }
+
+
+@pytest.mark.parametrize(
+    ("p50s_ms", "expected"),
+    [
+        ([10, 10, 10], 0),
+        ([10, 12, 15, 20, 20.1, 19.9, 20], 3),
+        ([10, 10, 10, 20], None),  # three have to be steady at the end
+        ([10, 10], None),
+        ([10, 11.5, 13.2, 15.1, 17.4], None),
+        ([20, *[10] * 12, 20, *[10] * 7], 1),  # one window in ten may be disturbed
+        ([*[10] * 5, 20, 10, 20, 10, 20], None),
+    ],
+)
+def test_the_steady_part_goes_to_the_end_and_begins_as_early_as_it_can(
+    p50s_ms: list[float], expected: int | None
+) -> None:
+    assert steady_from(p50s_ms) == expected
+
+
+def test_the_number_of_a_soak_is_that_of_its_steady_part(tmp_path: Path) -> None:
+    board = Board(tmp_path, lambda s: 100.0 if s < 240 else 150.0, lambda s: hot_from(s, 240))
+    notes: list[str] = []
+    found = board.soak(600, 60, notes)
+    report = found.as_json()
+    assert len(report["windows"]) == 10
+    assert report["steady"]["begin_s"] == pytest.approx(240, abs=60)
+    assert report["steady"]["p50_ms"] == pytest.approx(150, rel=0.02)
+    assert np.median(found.measurement.latencies_ms) == report["steady"]["p50_ms"]
+    assert report["windows"][0]["p50_ms"] == pytest.approx(100, rel=0.02)
+    assert report["throttling"]["sign"] == "reported"
+    assert report["throttling"]["after_s"] == pytest.approx(240, abs=60)
+    temperatures = [each["temperature_c"] for each in report["windows"]]
+    assert temperatures == sorted(temperatures)
+    assert temperatures[-1] == 85
+    assert not doubts(report)
+    assert any(each.startswith("minute 10 of 10: p50 ") for each in notes)
+    assert 0 <= report["overhead"] < 0.01
+
+
+def test_a_soak_that_never_gets_steady_is_suspect_and_says_so(tmp_path: Path) -> None:
+    board = Board(tmp_path, lambda s: 100.0 + s / 2)
+    report = board.soak(300, 60).as_json()
+    assert report["steady"] is None
+    (reason,) = doubts(report)
+    assert reason.code == "not_steady"
+    assert report["throttling"] == {"after_s": None, "sign": None, "watched": []}
+
+
+def test_a_lower_clock_is_a_sign_of_throttling_where_nothing_reports_it(tmp_path: Path) -> None:
+    cpus = os.sched_getaffinity(0)
+    clocks = [f"sys/devices/system/cpu/cpu{one}/cpufreq/scaling_cur_freq" for one in cpus]
+    board = Board(
+        tmp_path,
+        lambda s: 100.0,
+        lambda s: dict.fromkeys(clocks, "1500000" if s < 120 else "1000000"),
+    )
+    seen = board.soak(300, 60).as_json()["throttling"]
+    assert seen["sign"] == "clock"
+    assert seen["after_s"] == pytest.approx(120, abs=60)
+    assert seen["watched"] == ["clock"]
+
+
+def test_a_model_that_is_slower_than_a_window_has_as_many_windows_as_runs(tmp_path: Path) -> None:
+    report = Board(tmp_path, lambda s: 1500.0).soak(10, 1).as_json()
+    assert [each["nb_inference"] for each in report["windows"]] == [1] * len(report["windows"])
+    assert 6 <= len(report["windows"]) <= 8
+
+
+def problems(**fields: object) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidInput) as refused:
+        parse_description({**JOB, **fields})
+    return [(each.pointer, each.reason) for each in refused.value.errors]
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"soak": "2 min"}, "/soak"),
+        ({"soak": "2 days"}, "/soak"),
+        ({"soak": "30 min", "precision": "2 %"}, "/soak"),
+        ({"soak": "30 min", "nb_inference": 100}, "/soak"),
+        ({"soak": "30 min", "profile_layers": True}, "/soak"),
+        ({"soak": "30 min", "benchmark_type": "TYPE2", "dataset": "d.npz"}, "/soak"),
+        ({"soak_window": "10 s"}, "/soak_window"),
+        ({"soak": "30 min", "soak_window": "2 h"}, "/soak_window"),
+        ({"soak": "soon"}, "/soak"),
+        ({"soak": -1}, "/soak"),
+        ({"soak": True}, "/soak"),
+    ],
+)
+def test_what_no_soak_can_be_is_refused_at_submission(
+    fields: dict[str, object], pointer: str
+) -> None:
+    assert pointer in [each for each, _ in problems(**fields)]
+
+
+def test_a_soak_is_stored_and_shown_as_it_was_stated() -> None:
+    read = to_description(parse_description({**JOB, "soak": "30m", "soak_window": "30 s"}))
+    assert (read.soak_s, read.soak_window_s) == (1800, 30)
+    shown = description_to_json(read)
+    assert (shown["soak"], shown["soak_window"]) == (1800, 30)
+    assert description_from_json(shown) == read
+
+
+def a_soak(steady: int | None = 4, **more: object) -> SoakResult:
+    return msgspec.convert(soak_report(steady=steady) | more, SoakResult)
+
+
+def test_the_pictures_of_a_soak_have_latency_and_temperature_and_no_clock_that_is_not_known(
+    tmp_path: Path,
+) -> None:
+    figures = soak_figures(a_soak())
+    assert [each.axis.unit for each in figures] == ["ms", "°C"]
+    for each in figures:
+        ElementTree.fromstring(svg_document(each))
+        assert [mark.x for mark in each.marks] == [4.0, 4.0]
+    plot_figure(figures, tmp_path / "soak.svg")
+    ElementTree.parse(tmp_path / "soak.svg")
+
+
+def test_the_sentence_says_when_it_was_steady_and_throttled() -> None:
+    assert soak_sentence(a_soak()) == (
+        "Steady from 4 min on, p50 150 ms: the result is of this part. Throttling after 4 min: "
+        "firmware or kernel report it."
+    )
+    never = {"after_s": None, "sign": None, "watched": []}
+    sentence = soak_sentence(a_soak(steady=None, throttling=never))
+    assert "Not steady within 10 min" in sentence
+    assert "reports neither" in sentence
