@@ -44,7 +44,7 @@ def _interval(row: Row) -> str:
 
 
 _WINDOWS = (
-    Column(title="FROM s", of=lambda row: f"{row['begin_s']:.4g}", right=True),
+    Column(title="FROM s", of=lambda row: f"{row['begin_s']:.1f}", right=True),
     Column(title="p50 ms", of=lambda row: three_digits(row["p50_ms"]), right=True, whole=True),
     Column(title="95 %", of=_interval, right=True),
     Column(title="p99 ms", of=lambda row: three_digits(row["p99_ms"]), right=True),
