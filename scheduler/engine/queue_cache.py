@@ -45,6 +45,16 @@ class LiveBenchmark:
     retry_at: datetime | None = None
     adopted: bool = False
 
+    def changed(self, benchmark: Benchmark) -> LiveBenchmark:
+        """Return it after a cycle's own change.
+
+        Of what decisions read of one that waits, a cycle changes the board that is cleared for it.
+        """
+        pending = self.pending
+        if pending.cleared_uid != benchmark.cleared_uid:
+            pending = replace(pending, cleared_uid=benchmark.cleared_uid)
+        return replace(self, benchmark=benchmark, pending=pending)
+
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
@@ -113,8 +123,7 @@ class QueueCache:
         self.live = {
             **self.live,
             **{
-                each.benchmark_id: replace(self.live[each.benchmark_id], benchmark=each)
-                for each in benchmarks
+                each.benchmark_id: self.live[each.benchmark_id].changed(each) for each in benchmarks
             },
         }
 

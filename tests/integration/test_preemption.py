@@ -57,6 +57,19 @@ def warms_up(lab: Lab, job_id: str, progress: float) -> None:
     lab.progress(job_id, progress, "warmup")
 
 
+def test_the_board_is_kept_for_the_one_that_it_was_cleared_for(lab: Lab) -> None:
+    """Not given to an equal one ahead, which could stop nobody, in the cycle that follows."""
+    _, job_id = low(lab)
+    ahead = lab.submit(target_uid=A, job_completion_threshold=5)
+    assert not lab.turn().preempted
+    urgent = lab.submit(target_uid=A, job_completion_threshold=90)
+    assert lab.turn().preempted == (job_id,)
+    lab.turn()
+    lab.turn()
+    assert (lab.show(urgent).status, lab.show(urgent).target_uid) == (Status.SCHEDULED, A)
+    assert lab.show(ahead).status is Status.PENDING
+
+
 def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a_retry(
     lab: Lab,
 ) -> None:
