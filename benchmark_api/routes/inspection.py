@@ -27,6 +27,7 @@ from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Status
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.recurring import schedule_of
 from edgeyard.scheduler.ports import LogChunk
 
 router = Router(prefix="/v1/benchmarks/{benchmark_id}", tags=["benchmarks"])
@@ -84,7 +85,7 @@ def explained(
     """Return what `explanation` answers, on the caller's thread.
 
     Raises:
-        NotFound: No cycle has considered it yet.
+        NotFound: No cycle has considered it yet, or its board is Nomad's choice.
     """
     services = context.services
     with services.store.read() as uow:
@@ -98,7 +99,17 @@ def explained(
     started = newest is not None and newest.started_at is not None and newest.board_is_known
     ran_on = newest.target_uid if newest is not None and started else None
     in_cluster = benchmark.waiting if benchmark.status is Status.SCHEDULED else None
-    found = services.engine.explanation(benchmark_id)
+    try:
+        found = services.engine.explanation(benchmark_id)
+    except NotFound:
+        if newest is None or schedule_of(newest.job_id) is None:
+            raise
+        raise NotFound(
+            "explanation",
+            benchmark_id,
+            f"no explanation of {benchmark_id!r}: its schedule leaves its starts to Nomad "
+            "(cron_by), which chooses the board; the benchmark itself says what it waits for",
+        ) from None
     shown = views.explanation(services, benchmark, found, ran_on, in_cluster)
     if changes:
         sooner = services.engine.changes(benchmark_id, bounds)

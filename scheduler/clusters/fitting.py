@@ -55,7 +55,7 @@ def choose(
         reasons.append(f"{board.target_uid} {reason}")
     more = len(reasons) - _NAMED_BOARDS
     named = "; ".join(reasons[:_NAMED_BOARDS]) + (f"; and {more} more" if more > 0 else "")
-    return None, f"every matching board is taken: {named}"
+    return None, f"no matching board can be had now: {named}"
 
 
 def _meeting(

@@ -110,6 +110,17 @@ def test_a_run_gets_its_task_and_its_own_token_works(api: Api, starts: Starts) -
     assert upload(api, spec, OWN) == 201
 
 
+def test_the_board_of_a_run_is_explained_as_what_nomad_chooses(api: Api, starts: Starts) -> None:
+    parent = starts.scheduled()
+    _, allocation = starts.launch(parent)
+    starts.turn()
+    spec = exchange(api, parent, starts.token(parent), allocation).json()["spec"]
+    answer = api.as_().get(f"/v1/benchmarks/{spec['benchmark_id']}/explanation")
+    assert answer.status_code == 404
+    assert "leaves its starts to Nomad (cron_by)" in answer.json()["detail"]
+    assert "no cycle has considered it yet" not in answer.json()["detail"]
+
+
 def test_a_schedules_token_is_valid_for_its_own_routes_only(api: Api, starts: Starts) -> None:
     parent = starts.scheduled()
     _, allocation = starts.launch(parent)

@@ -465,7 +465,7 @@ class TestStates:
         nomad.get(f"/v1/job/{JOB}").respond(json=PARSED)
         nomad.get("/v1/nodes").respond(json=[node(device())])
         reason = cluster.states([JOB])[JOB].reason
-        assert reason == f"every matching board is taken: {UID} runs a job"
+        assert reason == f"no matching board can be had now: {UID} runs a job"
 
     def test_of_a_waiting_start_say_what_its_run_waits_for(
         self, cluster: NomadCluster, nomad: respx.Router
