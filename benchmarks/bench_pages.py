@@ -152,7 +152,7 @@ def _pages(compared: Sequence[str]) -> list[Page]:
     day = urlencode({"submitted_from": (datetime.now(UTC) - timedelta(days=1)).isoformat()})
     live = "/v1/benchmarks?status=running&status=scheduled&limit=1000"
     comparison = json.dumps({"benchmark_ids": list(compared)}).encode()
-    model = urlencode({"model": "model-0.onnx"})
+    series = urlencode({"series": "model-0.onnx"})
 
     def calls(*paths: str) -> list[tuple[str, bytes | None]]:
         return [(path, None) for path in paths]
@@ -200,7 +200,7 @@ def _pages(compared: Sequence[str]) -> list[Page]:
             ComparisonQuery(ids=tuple(compared)).address(),
             [("/v1/results/comparison", comparison)],
         ),
-        Page("history", f"/ui/history?{model}", calls(f"/v1/results/history?{model}")),
+        Page("history", f"/ui/history?{series}", calls(f"/v1/series/points?{series}")),
         Page(
             "policies",
             "/ui/policies",

@@ -99,7 +99,7 @@ _METRICS = """
 Made by `make docs` from `devices/metrics.py`. Each number of a result has a unit and a direction:
 lower or higher numbers are better. One of them is the **primary** metric. Everything that shows or
 compares one number of a result uses it: the tables of `results`, `list`, `wait` and `watch`,
-ratios, `results --history`, `check`, plots, the HTML page, `edgeyard export` and data frames.
+ratios, `series`, `check`, plots, the HTML page, `edgeyard export` and data frames.
 
 The primary metric of TYPE1, TYPE2 and TYPE3 is the p50: of an inference, a batch and a training
 step. Accuracies and losses are shown beside it. They are not primary because ratios and checks

@@ -41,6 +41,7 @@ COMMANDS = {
     "prioritise": "benchmarks",
     "queue": "benchmarks",
     "results": "results",
+    "series": "series",
     "check": "checking",
     "checks": "checking",
     "limits": "nouns",

@@ -24,6 +24,20 @@ def check_matplotlib() -> None:
         raise MissingExtra("matplotlib", "plot", "a plot") from error
 
 
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def check_plot(path: Path) -> None:
+    """Check the file of ``--plot``, before work is done for it.
+
+    Raises:
+        InvalidInput: Its ending is of no drawing, or it can't be written.
+    """
+    if path.suffix.lower() not in PLOT_SUFFIXES:
+        raise InvalidInput.at("--plot", f"can't draw {path.name!r}", ", ".join(PLOT_SUFFIXES))
+    check_output(path, "--plot")
+
+
 def make_folder(folder: Path, flag: str) -> Path:
     """Create a folder, with those above it, if it does not exist, and return it.
 

@@ -35,6 +35,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.output_files import (
     check_matplotlib,
     check_output,
+    check_plot,
     make_folder,
     write_output,
 )
@@ -59,7 +60,6 @@ Html = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the comparison as one self-contained page: .html."),
 ]
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 MAX_EPOCHS = 12
 """Maximum number of epochs whose losses are all shown; of more only the first and the last are."""
 
@@ -74,24 +74,6 @@ def results(
     ] = None,
     plot: Plot = None,
     html: Html = None,
-    history: Annotated[
-        str | None,
-        typer.Option(metavar="MODEL", help="Show all results of this model over time."),
-    ] = None,
-    board: Annotated[
-        str | None, typer.Option(metavar="TARGET_UID", help="With --history: only of this board.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="With --history: a date, RFC 3339, or e.g. '30 d'."),
-    ] = None,
-    across_versions: Annotated[
-        bool,
-        typer.Option(
-            "--across-versions",
-            help="With --history: compare different contents of the model and engine versions.",
-        ),
-    ] = False,
     download: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Download the uploaded files into this folder."),
@@ -104,35 +86,14 @@ def results(
     ratios are relative to the best benchmark that did the same work (content of the model, inputs,
     engine and version, parameters, type, metric) and have a 95 % interval; a ratio is dim if its
     interval contains 1. Of a sweep of parameters, FRONT marks the results that no other one beats
-    in every respect, and --plot draws them. With --history, each result is compared
-    with the one before it on the same board that did the same work; runs of `edgeyard check` are
-    left out.
+    in every respect, and --plot draws them. Results over time: `edgeyard series show`.
     """
-    if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
-        raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
+    if plot is not None:
+        check_plot(plot)
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
         raise InvalidInput.at("--html", f"can't write {html.name!r}", "a file that ends in .html")
-    for flag, path in (("--plot", plot), ("--html", html)):
-        if path is not None:
-            check_output(path, flag)
-    if history is not None:
-        from edgeyard.benchmark_api.cli.history import show_history
-
-        if benchmark_ids or campaign or tag or html or download:
-            raise InvalidInput.at(
-                "--history",
-                "takes only --board, --since, --type, --across-versions and --plot with it",
-            )
-        show_history(session, history, board, since, benchmark_type, across_versions, plot)
-        return
-    only_there = (
-        ("--board", board),
-        ("--since", since),
-        ("--across-versions", across_versions or None),
-    )
-    for flag, value in only_there:
-        if value is not None:
-            raise InvalidInput.at(flag, "has an effect with --history MODEL only")
+    if html is not None:
+        check_output(html, "--html")
     from edgeyard.benchmark_api.sdk.comparison import compare
     from edgeyard.benchmark_api.sdk.fronts import with_fronts
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.cli.ci import ci_fields
 from edgeyard.benchmark_api.cli.output import (
     Column,
     clock_times,
@@ -204,6 +205,16 @@ def submit(
     name: Annotated[
         str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
     ] = None,
+    series: Annotated[
+        str | None,
+        _option("Lineage whose results are compared over time; default: the model's name."),
+    ] = None,
+    git_commit: Annotated[
+        str | None, _option("Commit of the model; default: what the CI's variables state.")
+    ] = None,
+    link: Annotated[
+        str | None, _option("Page about it; default: the job that the CI's variables state.")
+    ] = None,
     benchmark_id: Annotated[
         str | None, _option("Beginning of the benchmark's id; default: made by the server.", "--id")
     ] = None,
@@ -271,6 +282,9 @@ def submit(
         "cron_by": cron_by,
         "tags": tags or [],
         "name": name,
+        "series": series,
+        "git_commit": git_commit,
+        "link": link,
     }
     flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
     if dry_run and timeout is not None:
@@ -278,7 +292,8 @@ def submit(
     timeout_s = wait_limit_s(timeout, cancel_on_timeout, waits=wait)
     if clone is not None:
         _refuse_waiting_for_schedule(flags, wait)
-        _submit_clone(session, clone, job, flags, dry_run, wait, timeout_s, cancel_on_timeout)
+        changes = {**ci_fields(), **flags}
+        _submit_clone(session, clone, job, changes, dry_run, wait, timeout_s, cancel_on_timeout)
         return
     description = _description(job, flags)
     _refuse_waiting_for_schedule(description, wait)
@@ -307,10 +322,10 @@ def _description(job: Path | None, flags: dict[str, object]) -> dict[str, object
                 "nothing to submit",
                 "a job file, or flags: --model --runtime --type --target",
             )
-        return _with_batch_size(flags)
+        return _with_batch_size({**ci_fields(), **flags})
     from edgeyard.benchmark_api.sdk.submission import read_job_file, rebased
 
-    return _with_batch_size({**rebased(read_job_file(job), job.parent), **flags})
+    return _with_batch_size({**ci_fields(), **rebased(read_job_file(job), job.parent), **flags})
 
 
 def _with_batch_size(description: dict[str, object]) -> dict[str, object]:

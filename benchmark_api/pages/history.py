@@ -1,4 +1,4 @@
-"""The page History: the results of one model over time, on a board, by an engine."""
+"""The page History: the results of one lineage over time, on a board, by an engine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from edgeyard.benchmark_api.pages.compare import PAGE, ComparisonQuery, Line, sv
 from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
-from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.series import points
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import frame_row, metric_of_row
@@ -30,12 +30,12 @@ from edgeyard.scheduler.model.benchmark import BenchmarkType
 router = APIRouter(include_in_schema=False)
 
 _TYPES = [each.value for each in BenchmarkType]
-_TEXTS = ("model", "target_uid", "runtime", "type", "since", "versions")
+_TEXTS = ("series", "target_uid", "runtime", "type", "since")
 
 
 @router.get("/ui/history")
 def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
-    """Results of a model over time, with a drawing and marks where something changed."""
+    """Results of a lineage over time, with a drawing and marks where something changed."""
     query, wrong = _query(request), dict[str, str]()
     found = _found(query, wrong, caller, context)
     rows = [as_json(each) for each in found.items] if found else []
@@ -91,28 +91,27 @@ def _rows(request: Request, caller: Caller, context: Context) -> list[dict[str, 
     for name, what in wrong.items():
         raise InvalidInput.at(f"/{name}", what)
     if found is None:
-        raise InvalidInput.at("/model", "is missing", "the name of a model's file")
+        raise InvalidInput.at("/series", "is missing", "the name of a series, or of a model's file")
     return [as_json(each) for each in found.items]
 
 
 def _found(
     query: dict[str, str], wrong: dict[str, str], caller: Caller, context: Context
-) -> shapes.ResultHistory | None:
-    """Return the history; None where no model is named or a filter is wrong."""
+) -> shapes.SeriesPoints | None:
+    """Return its points; None where no lineage is named or a filter is wrong."""
     since = time_of(query.get("since", ""), wrong, "since")
     if query.get("type", _TYPES[0]) not in _TYPES:
         wrong["type"] = f"is none of {', '.join(_TYPES)}"
-    if wrong or "model" not in query:
+    if wrong or "series" not in query:
         return None
-    return results.history(
+    return points(
         caller,
         context,
-        model=query["model"],
+        series=query["series"],
         target_uid=query.get("target_uid"),
         runtime=query.get("runtime"),
         benchmark_type=query.get("type"),
         submitted_from=since,
-        across_versions="versions" in query,
     ).content
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Query, Request
 from fastapi.responses import Response
 from msgspec.structs import asdict
-from pydantic import AwareDatetime
 
 from edgeyard.benchmark_api.auth import Caller, Reader, Submitter
 from edgeyard.benchmark_api.figures.runs import read_latencies
@@ -19,7 +18,6 @@ from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
     Ctx,
-    Flag,
     named,
     visible,
     visible_campaign,
@@ -29,11 +27,9 @@ from edgeyard.benchmark_api.routes.documented import accepts, content
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
 from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, ComparisonIn, parse
 from edgeyard.benchmark_api.sdk.comparison import (
     differences,
-    over_time,
     relative_to,
 )
 from edgeyard.benchmark_api.sdk.fronts import Front, fronts_of, with_fronts
@@ -41,8 +37,7 @@ from edgeyard.devices.metrics import HIGHER
 from edgeyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
-from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, Status
-from edgeyard.scheduler.model.checks import CHECK_TAG
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
 from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
@@ -163,7 +158,7 @@ def rows(
         if not benchmark_id and campaign_id is None:
             raise InvalidInput.at("", "names no benchmark", "benchmark_id=... or campaign_id=...")
         found = _named(uow, caller, benchmark_id or (), campaign_id, MAX_ROWS)
-        return Answer(shapes.ResultRows(items=_summaries(uow, found)))
+        return Answer(shapes.ResultRows(items=summaries(uow, found)))
 
 
 @router.post("/results/comparison", openapi_extra=accepts("ComparisonIn"))
@@ -192,7 +187,7 @@ def compared(
         baseline = found[0].benchmark_id
         if wanted.baseline is not None:
             (baseline,) = named(uow, [wanted.baseline], caller)
-        items = _summaries(uow, found)
+        items = summaries(uow, found)
     rows = [as_json(each) for each in items]
     of_baseline = next((row for row in rows if row["benchmark_id"] == baseline), None)
     if of_baseline is None:
@@ -203,7 +198,7 @@ def compared(
             differences=differences(rows),
             fronts=[_front(each) for each in fronts_of(rows)],
             items=[
-                _extended(shapes.ComparedRow, item, row)
+                extended(shapes.ComparedRow, item, row)
                 for item, row in zip(
                     items, with_fronts(relative_to(rows, of_baseline)), strict=True
                 )
@@ -228,49 +223,6 @@ def _front(front: Front) -> shapes.ParetoFront:
         ],
         benchmark_ids=[name for name, on_front in judged if on_front],
         others=[name for name, on_front in judged if not on_front],
-    )
-
-
-@router.get("/results/history")
-def history(
-    caller: Submitter,
-    context: Ctx,
-    model: str,
-    target_uid: str | None = None,
-    runtime: str | None = None,
-    benchmark_type: BenchmarkTypeName | None = None,
-    submitted_from: AwareDatetime | None = None,
-    across_versions: Flag = False,
-) -> Answer[shapes.ResultHistory]:
-    """Your completed results of a model over time, each relative to the one before it.
-
-    These are the newest 500 as selected; operators see everybody's. The one before is the last
-    valid one on the same board that did the same work; with `across_versions`, the content of the
-    model and the version of the engine may differ.
-    """
-    which = BenchmarkFilter(
-        user_id=None if caller.is_operator else caller.user_id,
-        status=frozenset({Status.COMPLETED}),
-        model=model,
-        target_uid=target_uid,
-        engine=runtime,
-        benchmark_type=benchmark_type,
-        submitted_from=submitted_from,
-    )
-    with context.services.store.read() as uow:
-        newest_first, older = uow.benchmarks.page(which, limit=MAX_COMPARED, cursor=None)
-        own = [each for each in reversed(newest_first) if CHECK_TAG not in each.description.tags]
-        items = _summaries(uow, own)
-    by_id = {each.benchmark_id: each for each in items}
-    shown = over_time([as_json(each) for each in items], across_versions=across_versions)
-    return Answer(
-        shapes.ResultHistory(
-            items=[
-                _extended(shapes.HistoryRow, by_id[str(row["benchmark_id"])], row) for row in shown
-            ],
-            left_out=len(newest_first) - len(shown),
-            truncated=older is not None,
-        )
     )
 
 
@@ -299,20 +251,25 @@ def _named(
     return [by_id[each_id] for each_id in whole_ids]
 
 
-def _summaries(uow: UnitOfWork, benchmarks: Sequence[Benchmark]) -> list[shapes.ResultRow]:
-    """Return a row for each benchmark, of its newest report."""
+def newest_reports(uow: UnitOfWork, benchmarks: Sequence[Benchmark]) -> dict[str, Report]:
+    """Return the newest report of each benchmark that has one, by its id."""
     every = uow.files.reports_of_many([each.benchmark_id for each in benchmarks])
-    newest: dict[str, Report] = {}
-    for report in sorted(every, key=lambda one: one.attempt):
-        newest[report.benchmark_id] = report
+    return {each.benchmark_id: each for each in sorted(every, key=lambda report: report.attempt)}
+
+
+def summaries(
+    uow: UnitOfWork, benchmarks: Sequence[Benchmark], newest: Mapping[str, Report] | None = None
+) -> list[shapes.ResultRow]:
+    """Return a row for each benchmark, of its newest report, which is read if it is not given."""
+    newest = newest_reports(uow, benchmarks) if newest is None else newest
     variations = RunVariations(uow)
     return [_summary(each, newest.get(each.benchmark_id), variations) for each in benchmarks]
 
 
-_Row = TypeVar("_Row", shapes.ComparedRow, shapes.HistoryRow)
+_Row = TypeVar("_Row", shapes.ComparedRow, shapes.SeriesPoint)
 
 
-def _extended(shape: type[_Row], item: shapes.ResultRow, row: Mapping[str, Any]) -> _Row:
+def extended(shape: type[_Row], item: shapes.ResultRow, row: Mapping[str, Any]) -> _Row:
     """Return a row of results with the further fields of a shape, which `row` has."""
     own = asdict(item)
     return shape(**own, **{name: row[name] for name in shape.__struct_fields__ if name not in own})

@@ -106,6 +106,7 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     null. ``target_uid`` is the newest attempt's board. ``held``: it is not placed until it is
     released. ``unpinned``: its pinned board was unavailable, so any board that fits may run it.
     ``retry_of`` is the benchmark that it repeats, ``schedule_id`` the schedule that submitted it.
+    ``series`` is the lineage of its results over time, null for the runs of a check.
     ``stopped_by`` is the user who holds or has cancelled it, ``stopped_reason`` why, in their own
     words.
     """
@@ -114,6 +115,7 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     user_id: str
     campaign_id: str | None
     schedule_id: str | None
+    series: str | None
     name: str
     status: StatusWord
     phase: str | None
@@ -763,16 +765,27 @@ class ResultComparison(Struct, frozen=True, kw_only=True):
     items: list[ComparedRow]
 
 
-class HistoryRow(ResultRow, frozen=True, kw_only=True):
-    """A row of results, relative to the one before it.
+class SeriesPoint(ResultRow, frozen=True, kw_only=True):
+    """A result as a point of its series, relative to the one before it.
 
-    Rows with the same ``group`` measured the same thing. ``ratio`` is the primary metric over that
-    of the last valid result of this group on this board, with its 95 % interval; null for the first
-    one. ``shown_to_differ``: the interval leaves out 1. ``changes`` states what became another one
-    since the run before it on its board: the model's content, the engine's version, the firmware,
-    the kernel.
+    ``ratio`` is the primary metric over that of the last valid result of this series, with its 95 %
+    interval; null for the first one. ``shown_to_differ``: the interval leaves out 1. ``group``
+    counts series from 1 on, in the order of their first points. All else is what may explain the
+    number: ``changes`` states what became another one since the run before it on its board (the
+    model's content, the engine's version, the firmware, the kernel), ``git_commit`` and ``link``
+    what the submission stated, ``runner`` the version of the runner, ``governor`` that of the
+    frequency, ``temperature_c`` the hottest thermal zone after the runs, degrees Celsius, and
+    ``other_load`` the share of its CPUs' time that neighbours had.
     """
 
+    series_id: str
+    user_id: str
+    git_commit: str
+    link: str
+    runner: str | None
+    governor: str | None
+    temperature_c: float | None
+    other_load: float | None
     group: int
     ratio: float | None
     ratio_low: float | None
@@ -781,16 +794,42 @@ class HistoryRow(ResultRow, frozen=True, kw_only=True):
     changes: list[str]
 
 
-class ResultHistory(Struct, frozen=True, kw_only=True):
-    """Results of a model over time, the oldest first.
+class SeriesPoints(Struct, frozen=True, kw_only=True):
+    """Results of a lineage over time, the oldest first.
 
-    ``left_out`` counts completed benchmarks that are not among them: runs of checks, and those
-    without a primary metric. ``truncated``: there are older ones.
+    ``left_out`` counts completed benchmarks that are not among them, because they have no primary
+    metric. ``truncated``: there are older ones.
     """
 
-    items: list[HistoryRow]
+    items: list[SeriesPoint]
     left_out: int
     truncated: bool
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """Completed benchmarks of one lineage that measured the same thing on one board.
+
+    ``series_id`` is equal where lineage, owner, board, engine, type, inputs, parameters, data set,
+    batch size, training and metric are. ``points`` counts its benchmarks; the oldest ended at
+    ``first_at``, the newest at ``last_at``.
+    """
+
+    series_id: str
+    lineage: str
+    user_id: str
+    target_uid: str
+    runtime: str
+    benchmark_type: str
+    points: int
+    first_at: datetime
+    last_at: datetime
+
+
+class SeriesList(Struct, frozen=True, kw_only=True):
+    """A page of series, by name."""
+
+    items: list[Series]
+    next_cursor: str | None
 
 
 class AttemptReport(Struct, frozen=True, kw_only=True):

@@ -376,6 +376,17 @@ class JobDescriptionIn(BaseModel):
     name: Annotated[Text, Field(max_length=128)] = Field(
         "", description="Name to find the benchmark, or its campaign, by."
     )
+    series: Annotated[Text, Field(max_length=128)] = Field(
+        "",
+        description="Lineage whose results are compared over time, whatever the model's file is "
+        "called; default: the name of the schedule, otherwise of the model.",
+    )
+    git_commit: Annotated[Text, Field(max_length=64, pattern="^[0-9A-Za-z]*$")] = Field(
+        "", description="Commit that the model was built from; shown with its results over time."
+    )
+    link: Annotated[Text, Field(max_length=2048, pattern="^(https?://.*)?$")] = Field(
+        "", description="Page about it, e.g. the run of a CI; shown with its results over time."
+    )
     parameters: dict[Text, object] = Field(
         {},
         description="Parameters of the engine, e.g. threads; unknown ones are refused.",

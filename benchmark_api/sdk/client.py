@@ -39,6 +39,8 @@ from edgeyard.benchmark_api.schemas.answers import (
     ResultRow,
     ResultRows,
     Scenario,
+    Series,
+    SeriesPoints,
     Share,
     Shares,
     Simulation,
@@ -690,6 +692,66 @@ class Client:
             NotFoundError: There is none.
         """
         return read_answer(self.api.post(f"/v1/checks/{part(check_id)}/cancel"), StoredCheck)
+
+    def series(
+        self,
+        name: str | None = None,
+        *,
+        target: str | None = None,
+        target_uid: str | None = None,
+        runtime: str | None = None,
+        benchmark_type: str | None = None,
+    ) -> Iterator[Series]:
+        """Yield series of results over time, by name.
+
+        Args:
+            name: Only of this lineage; None: of all.
+            target: Only of boards of this family.
+            target_uid: Only of this board.
+            runtime: Only by this engine.
+            benchmark_type: Only of this type.
+        """
+        params = {
+            "series": name,
+            "target": target,
+            "target_uid": target_uid,
+            "runtime": runtime,
+            "benchmark_type": benchmark_type,
+        }
+        for item in self.api.pages("/v1/series", params):
+            yield read_answer(item, Series)
+
+    def series_points(
+        self,
+        name: str,
+        *,
+        target: str | None = None,
+        target_uid: str | None = None,
+        runtime: str | None = None,
+        benchmark_type: str | None = None,
+        submitted_from: str | None = None,
+    ) -> SeriesPoints:
+        """Return the newest 500 results of a lineage, the oldest first.
+
+        Each is relative to the one before it in its series, and has what may explain it.
+
+        Args:
+            name: The lineage: as submissions state it, otherwise the schedule's or model's name.
+            target: Only of boards of this family.
+            target_uid: Only of this board.
+            runtime: Only by this engine.
+            benchmark_type: Only of this type.
+            submitted_from: Only those submitted from this time on, RFC 3339.
+        """
+        params = {
+            "series": name,
+            "target": target,
+            "target_uid": target_uid,
+            "runtime": runtime,
+            "benchmark_type": benchmark_type,
+            "submitted_from": submitted_from,
+        }
+        return read_answer(self.api.get("/v1/series/points", params), SeriesPoints)
 
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""

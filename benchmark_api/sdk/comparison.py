@@ -20,7 +20,7 @@ WORKLOAD = workload.PARTS
 """What has to be equal for a ratio: keys of a row's ``workload``, with their names for people."""
 
 VERSIONS = ("model_sha256", "engine_version")
-"""Parts of the workload that a history across versions does not tell apart."""
+"""Parts of the workload that may change within a series."""
 
 _ALTERNATIVES = workload.VERSION_PARTS
 """Parts of the workload in which a row may differ from a baseline that a user chose: other ways to
@@ -110,36 +110,32 @@ def _differing(row: Record, other: Record) -> list[str]:
     return found
 
 
-def over_time(rows: Sequence[Record], *, across_versions: bool = False) -> list[dict[str, object]]:
-    """Compare each result with the one before it.
-
-    The one before is the last valid one on the same board that did the same work.
+def over_time(rows: Sequence[Record]) -> list[dict[str, object]]:
+    """Compare each point of a series with the one before it.
 
     Args:
-        rows: Rows of results; those without a primary metric are left out.
-        across_versions: The content of the model and the version of the engine may differ.
+        rows: Results with their ``series_id``; those without a primary metric are left out.
 
     Returns:
-        The rows by time, each with ``group`` (rows of the same work have the same number, from 1
-        on), ``ratio``, ``ratio_low``, ``ratio_high`` and ``shown_to_differ`` as in `relative_to`,
-        and ``changes``: what changed since the run before it on its board, such as "kernel 6.6".
+        The rows by time, each with ``group`` (the number of its series, from 1 on), ``ratio``,
+        ``ratio_low``, ``ratio_high`` and ``shown_to_differ`` as in `relative_to`, to the last valid
+        one of its series, and ``changes``: what changed since the run before it on its board, such
+        as "kernel 6.6".
     """
     ordered = sorted(
         (row for row in rows if row.get("primary_value")), key=lambda row: str(row.get("ended_at"))
     )
     groups: dict[str, int] = {}
-    last: dict[tuple[str, int], Record] = {}
+    last: dict[str, Record] = {}
     shown: list[dict[str, object]] = []
     for row, changes in zip(ordered, changes_on_boards(ordered), strict=True):
-        work = workload_key(row, VERSIONS if across_versions else ())
-        group = groups.setdefault(work, len(groups) + 1)
-        key = (text(row, "target_uid") or "", group)
-        before = last.get(key)
+        series = text(row, "series_id") or ""
+        before = last.get(series)
         ratio, low, high = (None, None, None) if before is None else ratio_of(row, before)
         shown.append(
             {
                 **row,
-                "group": group,
+                "group": groups.setdefault(series, len(groups) + 1),
                 "ratio": ratio,
                 "ratio_low": low,
                 "ratio_high": high,
@@ -148,7 +144,7 @@ def over_time(rows: Sequence[Record], *, across_versions: bool = False) -> list[
             }
         )
         if row.get("verdict") != "invalid":
-            last[key] = row
+            last[series] = row
     return shown
 
 
@@ -200,16 +196,11 @@ def _badness(row: Record) -> float:
     return -value if row.get("primary_better") == HIGHER else value
 
 
-def workload_key(row: Record, without: Sequence[str] = ()) -> str:
-    """Return a text that is equal for rows whose numbers may be compared.
-
-    Args:
-        row: A row of results.
-        without: Parts of `WORKLOAD` that may differ.
-    """
+def workload_key(row: Record) -> str:
+    """Return a text that is equal for rows whose numbers may be compared."""
     work = record(row, "workload")
-    key = {name: work.get(name) for name in WORKLOAD if name not in without}
-    if key.get("model_sha256") is None and "model_sha256" not in without:
+    key = {name: work.get(name) for name in WORKLOAD}
+    if key.get("model_sha256") is None:
         key["model_sha256"] = row.get("model")
     return json.dumps(key, sort_keys=True, default=str)
 

@@ -58,6 +58,9 @@ class JobFields(TypedDict, total=False):
     if_unavailable: str
     tags: Sequence[str]
     name: str
+    series: str
+    git_commit: str
+    link: str
     parameters: Mapping[str, object]
     keep_outputs: bool
     profile_layers: bool

@@ -58,7 +58,7 @@ from edgeyard.scheduler.model.preemption import (
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.submissions import Campaign
 from edgeyard.scheduler.model.tariff import Tariff
-from edgeyard.scheduler.model.workload import workload_digest
+from edgeyard.scheduler.model.workload import work_of_series, workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 from edgeyard.scheduler.prediction.repeatability import reported_number
@@ -785,6 +785,7 @@ def _late_result(
             phase=None,
             target_uid=saved.target_uid,
             started_at=saved.started_at,
+            work=work_of_series(benchmark, report),
         )
         _move(uow, done, Status.COMPLETED, now, data)
 
@@ -992,7 +993,13 @@ def _end(
     if benchmark.status in TERMINAL:
         return saved
     if failure is None:
-        done = replace(benchmark, progress=100.0, phase=None, target_uid=saved.target_uid)
+        done = replace(
+            benchmark,
+            progress=100.0,
+            phase=None,
+            target_uid=saved.target_uid,
+            work=work_of_series(benchmark, report or {}),
+        )
         _move(uow, done, Status.COMPLETED, now, {})
         return saved
     if is_preemption(failure) and saved.stopping is None:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN, STANDARD_TYPES
 from edgeyard.devices.runner.spec import DEFAULT_SOAK_WINDOW_S
+from edgeyard.scheduler.model.checks import CHECK_TAG
 
 
 class BenchmarkType(StrEnum):
@@ -273,6 +274,10 @@ class JobDescription:
         cron_by: Who acts at the times of the crontab.
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         name: Given by the user; also that of its campaign. "": none.
+        series: Lineage whose results are compared over time. "": the schedule's, otherwise the
+            model's name.
+        git_commit: Commit that the model was built from. "": not stated.
+        link: Where more is to be read, e.g. the run of a CI. "": nowhere.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
         count: Boards on which it runs at the same time, 1 to `MAX_COUNT`: as many benchmarks of
             one campaign, each on a board of its own, which start together or not at all.
@@ -317,6 +322,9 @@ class JobDescription:
     if_unavailable: IfUnavailable = IfUnavailable.RESCHEDULE
     tags: tuple[str, ...] = ()
     name: str = ""
+    series: str = ""
+    git_commit: str = ""
+    link: str = ""
     parameters: Mapping[str, object] = field(default_factory=dict)
     keep_outputs: bool = False
     profile_layers: bool = False
@@ -422,6 +430,7 @@ class Benchmark:
         stopped_by: The user who holds it, or has cancelled it; None: nobody, or Edgeyard itself.
         stopped_reason: Why, as they stated it; None: they did not.
         started_at: Start of the newest attempt's task.
+        work: Digest of what it measured beyond model and engine; "" until it has completed.
     """
 
     benchmark_id: str
@@ -451,6 +460,18 @@ class Benchmark:
     cleared_uid: str | None = None
     stopped_by: str | None = None
     stopped_reason: str | None = None
+    work: str = ""
+
+    @property
+    def series(self) -> str | None:
+        """Name of its series: as stated, otherwise its schedule's, otherwise the model's name.
+
+        None for the runs of a check, which belong to no series.
+        """
+        if CHECK_TAG in self.description.tags:
+            return None
+        of_schedule = self.schedule_id and (self.description.name or self.schedule_id)
+        return self.description.series or of_schedule or self.description.model
 
     @property
     def gang_id(self) -> str | None:

@@ -83,6 +83,19 @@ def workload_of(
     }
 
 
+_OF_SERIES = ("dataset_sha256", "parameters", "inputs", "batch_size", "training", "metric")
+
+
+def work_of_series(benchmark: Benchmark, report: Mapping[str, object]) -> str:
+    """Return a short text that is equal where points of one lineage may be one series.
+
+    Versions of model and engine are not part of it: a series goes on with new ones.
+    """
+    whole = workload(benchmark, report)
+    body = json.dumps({name: whole[name] for name in _OF_SERIES}, sort_keys=True, default=str)
+    return hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
+
+
 def workload_digest(benchmark: Benchmark, report: Mapping[str, object]) -> str:
     """Return a short text that is equal where the workload is."""
     body = json.dumps(workload(benchmark, report), sort_keys=True, default=str)

@@ -8,7 +8,7 @@ its protocol, which documents the methods of both.
 from edgeyard.scheduler.ports.accounting import Accounting
 from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
 from edgeyard.scheduler.ports.attempts import Attempts
-from edgeyard.scheduler.ports.benchmarks import BenchmarkFilter, Benchmarks
+from edgeyard.scheduler.ports.benchmarks import BenchmarkFilter, Benchmarks, StoredSeries
 from edgeyard.scheduler.ports.boards import BoardOverrides, Registrations, Reservations
 from edgeyard.scheduler.ports.checks import Checks
 from edgeyard.scheduler.ports.clock import Clock
@@ -77,6 +77,7 @@ __all__ = [
     "Simulations",
     "StartedRun",
     "Store",
+    "StoredSeries",
     "UnitOfWork",
     "Uploads",
     "UrlFetcher",

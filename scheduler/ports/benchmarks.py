@@ -16,6 +16,7 @@ class BenchmarkFilter:
 
     Attributes:
         verdict: Of a result of an attempt.
+        series: Lineage, see `Benchmark.series`.
         submitted_from: Earliest time of submission.
         submitted_before: Times of submission from this one on are left out.
         include_deleted: Whether benchmarks that their users deleted are selected too.
@@ -33,9 +34,32 @@ class BenchmarkFilter:
     tag: str | None = None
     name: str | None = None
     schedule_id: str | None = None
+    series: str | None = None
     submitted_from: datetime | None = None
     submitted_before: datetime | None = None
     include_deleted: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSeries:
+    """Completed benchmarks of one lineage that measured the same thing on one board.
+
+    Attributes:
+        work: Digest of parameters, inputs and so on; "": it was not recorded.
+        points: How many there are.
+        first_at: End of the oldest.
+        last_at: End of the newest.
+    """
+
+    lineage: str
+    user_id: str
+    target_uid: str
+    engine: str
+    benchmark_type: str
+    work: str
+    points: int
+    first_at: datetime
+    last_at: datetime
 
 
 class Benchmarks(Protocol):
@@ -153,6 +177,21 @@ class Benchmarks(Protocol):
             limit: Maximum length of the page.
             cursor: As an earlier page returned it; None: begin with the newest.
             skip: Number of benchmarks to leave out first.
+
+        Raises:
+            InvalidInput: The cursor is malformed.
+        """
+        ...
+
+    def series(
+        self, which: BenchmarkFilter, *, limit: int, cursor: str | None
+    ) -> tuple[Sequence[StoredSeries], str | None]:
+        """Return series of completed benchmarks by name, and the cursor of the next page.
+
+        Args:
+            which: Selects the benchmarks; its status has no effect.
+            limit: Maximum length of the page.
+            cursor: As an earlier page returned it; None: begin with the first.
 
         Raises:
             InvalidInput: The cursor is malformed.

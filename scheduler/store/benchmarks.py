@@ -37,12 +37,18 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
-from edgeyard.scheduler.ports import BenchmarkFilter, Benchmarks
+from edgeyard.scheduler.ports import BenchmarkFilter, Benchmarks, StoredSeries
 from edgeyard.scheduler.store import tables
-from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
+from edgeyard.scheduler.store.cursors import (
+    cursor_of,
+    key_cursor_of,
+    read_cursor,
+    read_key_cursor,
+)
 from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import Row, benchmark_of, benchmark_row, file_of, file_row
 from edgeyard.scheduler.store.tables import (
+    IS_POINT,
     UtcTime,
     attempts,
     benchmark_files,
@@ -68,6 +74,16 @@ _FORGET_FILES = (
 _STATE = select(benchmarks.c.status, benchmarks.c.version).where(
     benchmarks.c.benchmark_id == bindparam("id")
 )
+_SERIES = {
+    "lineage": benchmarks.c.series,
+    "user_id": benchmarks.c.user_id,
+    "target_uid": benchmarks.c.target_uid,
+    "engine": benchmarks.c.engine,
+    "benchmark_type": benchmarks.c.benchmark_type,
+    "work": benchmarks.c.work,
+}
+"""What benchmarks of one series have in common, in the order of lists."""
+
 _IMMUTABLE = frozenset(
     {
         "benchmark_id",
@@ -82,6 +98,7 @@ _IMMUTABLE = frozenset(
         "model",
         "start_time",
         "retry_of",
+        "series",
     }
 )
 _LIFE = tuple(column.name for column in benchmarks.c if column.name not in _IMMUTABLE)
@@ -295,6 +312,31 @@ class SqlBenchmarks(Benchmarks):
         query = select(deleted_benchmarks).where(deleted_benchmarks.c.benchmark_id == benchmark_id)
         return self._tx.row(query) is not None
 
+    def series(
+        self, which: BenchmarkFilter, *, limit: int, cursor: str | None
+    ) -> tuple[Sequence[StoredSeries], str | None]:
+        query = (
+            _selected(
+                which,
+                *(column.label(name) for name, column in _SERIES.items()),
+                func.count().label("points"),
+                func.min(benchmarks.c.ended_at).label("first_at"),
+                func.max(benchmarks.c.ended_at).label("last_at"),
+            )
+            .where(text(IS_POINT), *_conditions(which))
+            .group_by(*_SERIES.values())
+            .order_by(*_SERIES.values())
+            .limit(limit + 1)
+        )
+        if cursor is not None:
+            after = read_key_cursor(cursor, len(_SERIES))
+            query = query.where(tuple_(*_SERIES.values()) > tuple_(*after))
+        found = [StoredSeries(**cast("Mapping[str, Any]", row)) for row in self._tx.rows(query)]
+        shown = found[:limit]
+        if len(found) <= limit:
+            return shown, None
+        return shown, key_cursor_of([getattr(shown[-1], name) for name in _SERIES])
+
     def count(self, which: BenchmarkFilter) -> int:
         if which == BenchmarkFilter(status=which.status):
             stored = self.counts_by_status()
@@ -374,6 +416,7 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
         benchmarks.c.name: which.name,
         benchmarks.c.target_uid: which.target_uid,
         benchmarks.c.model: which.model,
+        benchmarks.c.series: which.series,
         benchmark_tags.c.tag: which.tag,
     }
     found = [column == value for column, value in wanted.items() if value is not None]

@@ -62,6 +62,7 @@ def benchmark_row(benchmark: Benchmark) -> dict[str, object]:
         "engine": description.runtime,
         "benchmark_type": description.benchmark_type.value,
         "model": description.model,
+        "series": benchmark.series,
         "start_time": description.start_time,
         "waiting_reason": None if waiting is None else waiting.reason.value,
         "waiting_sentence": None if waiting is None else waiting.sentence,

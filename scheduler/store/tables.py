@@ -97,6 +97,9 @@ HOLDS_BOARD = "state <> 'ended' AND binding = 'strict'"
 the cluster reports it, the recorded board is an assumption, which others may share."""
 
 
+IS_POINT = "status = 'completed' AND series IS NOT NULL AND target_uid IS NOT NULL"
+"""As `LIVE_STATUSES`: benchmarks that are points of a series."""
+
 HAS_HCL = "state = 'ended' AND hcl <> ''"
 """As `LIVE_STATUSES`: ended attempts whose job's text was not pruned yet."""
 
@@ -173,6 +176,8 @@ benchmarks = Table(
     Column("start_time", UtcTime),
     Column("stopped_by", Text),
     Column("stopped_reason", Text),
+    Column("series", Text),
+    Column("work", Text, nullable=False),
 )
 _guard(benchmarks.c.status, "completed", "failed", "cancelled", "expired")
 Index("ix_benchmarks_ended_at", benchmarks.c.ended_at)
@@ -190,7 +195,7 @@ for _column in ("status", "model", "family", "engine"):
         benchmarks.c.submit_time,
         benchmarks.c.benchmark_id,
     )
-for _column in ("schedule_id", "name"):
+for _column in ("schedule_id", "name", "series"):
     Index(
         f"ix_benchmarks_{_column}",
         benchmarks.c[_column],
@@ -219,6 +224,18 @@ Index(
     benchmarks.c.benchmark_id,
     sqlite_where=text("target_uid IS NOT NULL"),
     postgresql_where=text("target_uid IS NOT NULL"),
+)
+Index(
+    "ix_benchmarks_points",
+    benchmarks.c.series,
+    benchmarks.c.user_id,
+    benchmarks.c.target_uid,
+    benchmarks.c.engine,
+    benchmarks.c.benchmark_type,
+    benchmarks.c.work,
+    benchmarks.c.ended_at,
+    sqlite_where=text(IS_POINT),
+    postgresql_where=text(IS_POINT),
 )
 Index(
     "ix_benchmarks_campaign_id",

@@ -83,7 +83,7 @@ def every_page(api: Api) -> list[str]:
             ComparisonQuery(ids=tuple(ids[:2])).address(),
             ComparisonQuery(ids=tuple(ids)).address(),
         ),
-        *("/ui/history", "/ui/history?model=mobilenet.onnx"),
+        *("/ui/history", "/ui/history?series=mobilenet.onnx"),
         *("/ui/checks", f"/ui/checks/{check_id}", "/ui/usage?by=board", "/ui/usage?month=odd"),
         *("/ui/policies", "/ui/policies/native", "/ui/models", f"/ui/models/failure/{version}"),
         *("/ui/simulations", "/ui/simulations/run-one", "/ui/events"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgeyard.benchmark_api.sdk.comparison import over_time
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES
 
 Body = dict[str, Any]
@@ -22,6 +23,7 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         "user_id": "ada",
         "campaign_id": None,
         "schedule_id": None,
+        "series": "net.onnx",
         "name": "",
         "status": status,
         "phase": "measuring" if status == "running" else None,
@@ -519,3 +521,24 @@ def soak_report(minutes: int = 10, steady: int | None = 4) -> Body:
         "throttling": {"after_s": 240.0, "sign": "reported", "watched": ["reported"]},
         "overhead": 0.001,
     }
+
+
+def series_point(result: Body, **changes: object) -> Body:
+    """A row of results as a point of a series; its ratio is set by `series_points`."""
+    base: Body = {
+        "series_id": "series-1",
+        "user_id": "alice",
+        "git_commit": "",
+        "link": "",
+        "runner": "0.9",
+        "governor": "performance",
+        "temperature_c": 51.5,
+        "other_load": 0.02,
+    }
+    return {**result, **base, **changes}
+
+
+def series_points(*points: Body, truncated: bool = False) -> Body:
+    """`GET /v1/series/points`, whose ratios are those that the server states."""
+    items = over_time(points)
+    return {"items": items, "left_out": len(points) - len(items), "truncated": truncated}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from edgeyard.scheduler.model.benchmark import (
@@ -17,6 +17,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.files import Report
+from edgeyard.scheduler.model.workload import work_of_series
 from edgeyard.scheduler.store import SqlStore
 
 DAY = datetime(2026, 11, 2, 8, tzinfo=UTC)
@@ -46,10 +47,13 @@ class Measured:
     campaign_id: str | None = None
     parameters: Mapping[str, object] = field(default_factory=dict)
     feeds: Mapping[str, object] | None = None
+    series: str = ""
+    git_commit: str = ""
+    link: str = ""
 
     def benchmark(self) -> Benchmark:
         """As it is stored at its end."""
-        return Benchmark(
+        ended = Benchmark(
             benchmark_id=self.benchmark_id,
             user_id=self.user_id,
             description=JobDescription(
@@ -59,6 +63,9 @@ class Measured:
                 target=self.board.split("-")[0],
                 tags=self.tags,
                 parameters=self.parameters,
+                series=self.series,
+                git_commit=self.git_commit,
+                link=self.link,
             ),
             submit_time=self.ended_at - timedelta(seconds=60),
             status=Status.COMPLETED,
@@ -76,6 +83,7 @@ class Measured:
             started_at=self.ended_at - timedelta(seconds=20),
             ended_at=self.ended_at,
         )
+        return replace(ended, work=work_of_series(ended, self.report().report))
 
     def report(self) -> Report:
         """Of its only attempt."""
@@ -100,7 +108,13 @@ class Measured:
             },
             "engine_facts": {"version": self.version or VERSIONS.get(self.engine, "1.0")},
             "feeds": self.feeds or (_NHWC if self.engine == "tflite" else _NCHW),
-            "board": {"kernel": self.kernel, "firmware": self.firmware},
+            "runner": {"version": "0.9"},
+            "conditions": {"other_load": 0.02, "temperature_c": {"before": 48.0, "after": 51.5}},
+            "board": {
+                "kernel": self.kernel,
+                "firmware": self.firmware,
+                "governor": "performance",
+            },
             "verdict": {
                 "verdict": self.verdict,
                 "reasons": []

@@ -71,7 +71,8 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/benchmarks/{benchmark_id}/results/{attempt}/{name}"): OWNERS,
     ("GET", "/v1/results"): OWNERS,
     ("POST", "/v1/results/comparison"): OWNERS,
-    ("GET", "/v1/results/history"): USERS,
+    ("GET", "/v1/series"): USERS,
+    ("GET", "/v1/series/points"): USERS,
     ("POST", "/v1/campaigns"): USERS,
     ("POST", "/v1/campaigns/check"): NEEDS_MORE,
     ("GET", "/v1/campaigns"): USERS,
@@ -685,8 +686,8 @@ def test_each_route_answers_each_caller_as_its_rule_states(
         params = None
         if path == "/v1/results":
             params = {"benchmark_id": known["benchmark_id"]}
-        elif path == "/v1/results/history":
-            params = {"model": "model.onnx"}
+        elif path == "/v1/series/points":
+            params = {"series": "model.onnx"}
         elif path == "/v1/results/comparison":
             body = {"json": {"benchmark_ids": [known["benchmark_id"]]}}
         elif path == "/v1/shares" and method == "POST":

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.builders.api import Api, running
-from tests.builders.measured import DAY, Measured, store_measured
+from tests.builders.measured import Measured, store_measured
 
 RESULTS = (
     Measured(benchmark_id="base", p50_ms=10.0),
@@ -85,38 +84,3 @@ def test_other_inputs_of_the_same_model_have_no_ratio(api: Api) -> None:
 def test_what_cannot_be_compared_is_refused(api: Api, body: dict[str, object], status: int) -> None:
     answer = api.as_().post("/v1/results/comparison", json=body)
     assert answer.status_code == status, answer.text
-
-
-def test_a_history_states_what_changed_and_leaves_checks_out(api: Api) -> None:
-    def day(number: int, **more: Any) -> Measured:
-        at = DAY + timedelta(days=number)
-        return Measured(benchmark_id=f"day-{number}", model="net.onnx", ended_at=at, **more)
-
-    store_measured(
-        api.store,
-        [
-            day(0, p50_ms=10.0),
-            day(1, p50_ms=50.0, tags=("edgeyard-check",)),
-            day(2, p50_ms=10.01),
-            day(3, p50_ms=70.0, verdict="invalid"),
-            day(4, p50_ms=20.0, version="1.24.0", kernel="6.12.1", firmware="3"),
-            day(5, p50_ms=21.0, engine="tflite"),
-        ],
-    )
-    path = "/v1/results/history?model=net.onnx"
-    found = api.as_().get(path).json()
-    rows = found["items"]
-    assert [each["benchmark_id"] for each in rows] == ["day-0", "day-2", "day-3", "day-4", "day-5"]
-    assert [each["changes"] for each in rows][3] == [
-        "ort version 1.24.0",
-        "firmware 3",
-        "kernel 6.12.1",
-    ]
-    assert [each["shown_to_differ"] for each in rows][:2] == [False, False]
-    assert rows[3]["ratio"] is None  # another version is other work
-    assert (found["left_out"], found["truncated"]) == (1, False)
-    across = api.as_().get(f"{path}&across_versions&runtime=ort").json()["items"]
-    assert across[-1]["ratio"] == pytest.approx(20 / 10.01)  # not to the invalid one
-    assert api.as_("bob").get(path).json()["items"] == []
-    since = "2026-11-06T00:00:00Z"
-    assert len(api.as_().get(f"{path}&submitted_from={since}").json()["items"]) == 2

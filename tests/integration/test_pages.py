@@ -64,7 +64,7 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
         for suffix in ("", ".csv", ".svg")
     },
     **{
-        ("GET", f"/ui/history{suffix}"): ("GET", "/v1/results/history")
+        ("GET", f"/ui/history{suffix}"): ("GET", "/v1/series/points")
         for suffix in ("", ".csv", ".svg")
     },
     ("GET", "/ui/benchmarks"): ("GET", "/v1/benchmarks"),
@@ -99,7 +99,7 @@ tests of its own here."""
 
 QUERIES = {
     "/ui/compare": "benchmark_id={benchmark_id}",
-    "/ui/history": "model=model.onnx",
+    "/ui/history": "series=model.onnx",
 }
 """What a page needs in its address, by its path without an ending."""
 

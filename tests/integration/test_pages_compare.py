@@ -183,7 +183,7 @@ def test_the_table_and_the_drawing_can_be_taken_along(browser: Browser) -> None:
 
 
 def test_the_link_to_a_comparison_or_a_history_can_be_copied(browser: Browser) -> None:
-    for path in ("/ui/compare?benchmark_id=a&benchmark_id=b", "/ui/history?model=nightly.onnx"):
+    for path in ("/ui/compare?benchmark_id=a&benchmark_id=b", "/ui/history?series=nightly.onnx"):
         assert '<button type="button" data-copy="link">' in shown(browser, path)
 
 
@@ -236,13 +236,13 @@ def test_a_comparison_is_shared_with_its_baseline_first(api: Api, browser: Brows
 
 def test_a_result_leads_to_those_of_the_same_model_on_its_board(browser: Browser) -> None:
     page = shown(browser, "/ui/benchmarks/a")
-    link = re.search(r'href="(/ui/history\?model=[^"]+)"', page)
+    link = re.search(r'href="(/ui/history\?series=[^"]+)"', page)
     assert link
     assert "mobilenet" in shown(browser, unescape(link[1]))
 
 
 def test_a_history_has_a_drawing_with_marks_and_a_table(browser: Browser) -> None:
-    text = shown(browser, "/ui/history?model=nightly.onnx&target_uid=rpi4b-0001-0001&runtime=ort")
+    text = shown(browser, "/ui/history?series=nightly.onnx&target_uid=rpi4b-0001-0001&runtime=ort")
     assert text.count('class="edgeyard-change"') == 2 * 4  # large and small screens
     for change in ("ort version 1.23.1", "kernel 6.12.9", "firmware 2026-10-02", "model "):
         assert change in text
@@ -257,13 +257,13 @@ def test_a_history_has_a_drawing_with_marks_and_a_table(browser: Browser) -> Non
 
 
 def test_a_filter_of_a_history_that_is_nonsense_is_named(browser: Browser) -> None:
-    answer = browser.get("/ui/history?model=nightly.onnx&type=TYPE9&since=yesterday")
+    answer = browser.get("/ui/history?series=nightly.onnx&type=TYPE9&since=yesterday")
     assert answer.status_code == 422
     assert 'id="wrong-type"' in answer.text
     assert 'id="wrong-since"' in answer.text
-    assert "No completed result is like that" in shown(browser, "/ui/history?model=none")
-    assert "Which model?" in shown(browser, "/ui/history")
-    assert ET.fromstring(browser.get("/ui/history.svg?model=none").text).tag.endswith("svg")
+    assert "No completed result is like that" in shown(browser, "/ui/history?series=none")
+    assert "Which series?" in shown(browser, "/ui/history")
+    assert ET.fromstring(browser.get("/ui/history.svg?series=none").text).tag.endswith("svg")
     assert browser.get("/ui/history.svg").status_code == 422
     assert browser.get("/ui/history.csv").status_code == 422
 
@@ -273,11 +273,11 @@ def test_hostile_texts_are_shown_as_texts(api: Api, browser: Browser) -> None:
     store_measured(
         api.store, [Measured(benchmark_id="evil2", model=f"{HOSTILE}.onnx", ended_at=later)]
     )
-    model = httpx.QueryParams({"model": f"{HOSTILE}.onnx"})
+    series = httpx.QueryParams({"series": f"{HOSTILE}.onnx"})
     for path in (
         "/ui/compare?benchmark_id=evil&benchmark_id=a",
         "/ui/compare?benchmark_id=evil&benchmark_id=a&benchmark_id=b",
-        f"/ui/history?{model}",
+        f"/ui/history?{series}",
     ):
         text = shown(browser, path)
         parts = Parts()

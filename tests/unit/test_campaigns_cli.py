@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from edgeyard.benchmark_api.sdk import Client, NotFoundError
-from edgeyard.scheduler.model.checks import CHECK_TAG
 from tests.builders.answers import benchmark, campaign, me, problem, row, user_file, workload
-from tests.builders.cli import printed, refusal, run
+from tests.builders.cli import refusal, run
 from tests.fakes.api_server import Answer, FakeServer
 
 
@@ -169,78 +168,6 @@ def test_a_report_is_one_page_that_loads_nothing(server: FakeServer) -> None:
     assert "--html: can't write 'report.txt'" in refused.stderr
 
 
-@pytest.mark.slow
-def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) -> None:
-    server.on("GET", "/v1/benchmarks", page(benchmark("new"), benchmark("old")))
-    old = row("old", p50_ms=10.0, ended_at="2026-11-01T00:00:00Z")
-    newer = workload(model_sha256="f" * 64, engine_version="9.9")
-    new = row("new", p50_ms=12.0, ended_at="2026-11-02T00:00:00Z", workload=newer)
-    server.on("GET", "/v1/results", {"items": [new, old]})
-    words = ["results", "--history", "net.onnx", "--board", "rpi4b-0001-0001", "--since", "30 d"]
-    words.append("--across-versions")
-    shown = printed(run(*words))
-    assert server.asked[0].query["model"] == ["net.onnx"]
-    assert server.asked[0].query["target_uid"] == ["rpi4b-0001-0001"]
-    assert server.asked[0].query["submitted_from"]
-    assert "1.20×" in shown
-    listed = json.loads(run(*words, "--json").stdout)
-    assert [each["benchmark_id"] for each in listed] == ["old", "new"]
-    assert listed[0]["ratio"] is None
-    assert run(*words, "--plot", "history.svg").exit_code == 0
-    assert "<svg" in Path("history.svg").read_text()
-
-
-@pytest.mark.slow
-def test_a_history_compares_only_the_same_work(
-    server: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDGEYARD_COLUMNS", "200")
-    batches = [{"name": "x", "shape": [32, 64], "dtype": "float32"}]
-    rows = [
-        row("a", p50_ms=10.0),
-        row("b", p50_ms=40.0, workload=workload(model_sha256="f" * 64)),
-        row("c", p50_ms=90.0, workload=workload(inputs=batches)),
-        row("d", p50_ms=12.0),
-        row("e", p50_ms=70.0, workload=workload(parameters={"threads": 1})),
-        row("f", p50_ms=80.0, workload=workload(benchmark_type="TYPE2")),
-    ]
-    for day, each in enumerate(rows, start=1):
-        each["ended_at"] = f"2026-11-{day:02}T00:00:00Z"
-    server.on("GET", "/v1/benchmarks", page(*(benchmark(each) for each in "fedcba")))
-    server.on("GET", "/v1/results", {"items": rows})
-    words = ["results", "--history", "net.onnx"]
-    listed = json.loads(run(*words, "--json").stdout)
-    assert [each["group"] for each in listed] == [1, 2, 3, 1, 4, 5]
-    assert [each["ratio"] for each in listed] == [None, None, None, 1.2, None, None]
-    shown = " ".join(run(*words).stdout.split())
-    for part in ("CONTENT", "INPUTS", "TYPE", "PARAMETERS", "ffffffff", "x 32×64", "threads=1"):
-        assert part in shown
-    assert "all: ort · version 1.31.1" in shown
-    assert "--across-versions compares contents and engine versions" in shown
-    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
-    narrow = run(*words).stdout
-    assert all(len(line) <= 80 for line in narrow.splitlines())
-    for number, part in ((3, "x 32×64 float32"), (4, "threads=1"), (5, "TYPE2")):
-        assert re.search(f"· group {number}: .*{part}", narrow), narrow
-    listed = json.loads(run(*words, "--across-versions", "--json").stdout)
-    assert [each["group"] for each in listed] == [1, 1, 2, 1, 3, 4]
-    assert [each["ratio"] for each in listed] == [None, 4.0, None, 0.3, None, None]
-    assert run(*words, "--plot", "history.svg").exit_code == 0
-
-
-def test_a_history_is_without_the_runs_of_checks(server: FakeServer) -> None:
-    of_check = benchmark("b")
-    of_check["description"] = {**of_check["description"], "tags": [CHECK_TAG]}
-    server.on("GET", "/v1/benchmarks", page(of_check, benchmark("a")))
-    server.on("GET", "/v1/results", {"items": [row("a")]})
-    shown = run("results", "--history", "net.onnx")
-    assert "1 result; 1 of `edgeyard check` do not count" in shown.stderr
-    assert server.of("GET", "/v1/results")[0].query["benchmark_id"] == ["a"]
-    server.on("GET", "/v1/benchmarks", page(of_check))
-    refused = refusal(run("results", "--history", "net.onnx"))
-    assert "has a number; 1 of `edgeyard check` do not count" in refused
-
-
 def test_runs_of_the_same_work_can_be_told_apart(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,10 +211,6 @@ def test_a_list_of_files_reports_how_many_there_are(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["results", "--history", "absent.onnx"], "no completed benchmark of 'absent.onnx'"),
-        (["results", "x", "--board", "y"], "--board: has an effect with --history"),
-        (["results", "x", "--across-versions"], "--across-versions: has an effect with --history"),
-        (["results", "x", "--history", "y"], "--history: takes only"),
         (["list", "--since", "yesterday"], "--since: cannot read 'yesterday'"),
     ],
 )

@@ -77,7 +77,7 @@ def rows_of(result: Result) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize(
     "words",
-    [["show", "a\udcff"], ["list", "--tag", "a\udcff"], ["results", "--history", "a\udcff"]],
+    [["show", "a\udcff"], ["list", "--tag", "a\udcff"], ["series", "show", "a\udcff"]],
 )
 @pytest.mark.usefixtures("server")
 def test_arguments_that_are_not_valid_text_are_refused(words: list[str]) -> None:

@@ -20,6 +20,8 @@ from tests.builders.answers import (
     report,
     results,
     row,
+    series_point,
+    series_points,
     stored_check,
     workload,
 )
@@ -132,22 +134,20 @@ def test_the_end_of_a_benchmark_shows_its_primary_metric(server: FakeServer) -> 
     assert "primary_value" in printed(run("wait", "a", "-o", "csv"))
 
 
-def test_a_history_compares_each_number_with_the_one_before(server: FakeServer) -> None:
+def test_a_series_compares_each_number_with_the_one_before(server: FakeServer) -> None:
     pytest.importorskip("matplotlib")
     ended = [f"2026-11-2{day}T08:00:00Z" for day in range(3)]
-    rows = [
-        decoded(name, tokens, ended_at=at)
+    points = [
+        series_point(decoded(name, tokens, ended_at=at))
         for name, tokens, at in zip("abc", (100.0, 50.0, 60.0), ended, strict=True)
     ]
-    listed = [benchmark(name) for name in "cba"]
-    server.on("GET", "/v1/benchmarks", {"items": listed, "next_cursor": None})
-    server.on("GET", "/v1/results", {"items": rows})
-    shown = printed(run("results", "--history", "net.onnx", "--plot", "history.svg"))
+    server.on("GET", "/v1/series/points", series_points(*points))
+    shown = printed(run("series", "show", "net.onnx", "--plot", "series.svg"))
     assert "TOKENS PER S 1/s" in shown
     assert "higher is better" in shown
     assert "0.50× (0.50-0.50)" in shown
     assert "1.20×" in shown
-    assert Path("history.svg").is_file()
+    assert Path("series.svg").is_file()
 
 
 def test_a_check_shows_the_metric_that_it_judges(server: FakeServer) -> None:

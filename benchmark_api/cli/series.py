@@ -1,0 +1,206 @@
+"""``series``: results of one lineage over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    emit,
+    emit_csv,
+    field,
+    local_time,
+    not_shown_to_differ,
+    note,
+    plain,
+    primary_column,
+    ratio_text,
+    show,
+    table,
+)
+from edgeyard.benchmark_api.cli.output_files import check_matplotlib, check_plot
+from edgeyard.benchmark_api.cli.program import Output, Session, add_group
+from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
+from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+_BEFORE = (
+    Column(title="ENDED", of=lambda row: local_time(row.get("ended_at"))),
+    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True, from_width=120),
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+)
+_AFTER = (
+    Column(
+        title="TO PREVIOUS (95 %)",
+        of=ratio_text,
+        style=not_shown_to_differ,
+        right=True,
+        whole=True,
+    ),
+    Column(
+        title="CHANGES",
+        of=lambda row: ", ".join(row.get("changes") or ()),  # type: ignore[arg-type]
+        from_width=100,
+        always=False,
+    ),
+    Column(title="COMMIT", of=lambda row: plain(row.get("git_commit"))[:10], always=False),
+    Column(title="VERDICT", of=field("verdict"), from_width=100),
+)
+
+
+_SERIES = (
+    Column(title="SERIES", of=field("lineage")),
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="ENGINE", of=field("runtime")),
+    Column(title="TYPE", of=field("benchmark_type")),
+    Column(title="POINTS", of=field("points"), right=True),
+    Column(title="NEWEST", of=lambda row: local_time(row.get("last_at"))),
+    Column(title="ID", of=field("series_id"), whole=True, from_width=110),
+    Column(title="OWNER", of=field("user_id"), from_width=130),
+)
+
+_Board = Annotated[
+    str | None, typer.Option("--board", metavar="TARGET_UID", help="Only of this board.")
+]
+_Target = Annotated[str | None, typer.Option("--target", help="Only of boards of this family.")]
+_Runtime = Annotated[str | None, typer.Option("--runtime", "-r", help="Only by this engine.")]
+_Type = Annotated[str | None, typer.Option("--type", "-t", help="Only of this type, e.g. TYPE1.")]
+
+
+def list_series(
+    session: Session,
+    board: _Board = None,
+    target: _Target = None,
+    runtime: _Runtime = None,
+    benchmark_type: _Type = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of series.")] = 100,
+) -> None:
+    """List series of results over time, by name; operators see everybody's.
+
+    A series has the results of one lineage on one board, by one engine, of one type, with the same
+    inputs and parameters. The lineage is what `submit --series` states, otherwise the schedule's
+    name, otherwise the model's.
+    """
+    found = session.client.series(
+        target_uid=board, target=target, runtime=runtime, benchmark_type=benchmark_type
+    )
+    rows = [as_json(each) for each in islice(found, limit + 1)]
+    emit(session.output, rows[:limit], _SERIES, "no series")
+    if len(rows) > limit:
+        session.report(f"the first {limit} series; --limit shows more")
+
+
+def show_series(
+    session: Session,
+    series: Annotated[str, typer.Argument(metavar="SERIES", show_default=False)],
+    board: _Board = None,
+    target: _Target = None,
+    runtime: _Runtime = None,
+    benchmark_type: _Type = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="A date, RFC 3339, or e.g. '30 d'.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw them over time: .png, .svg or .pdf."),
+    ] = None,
+) -> None:
+    """Show the results of a lineage over time, each against the one before it in its series.
+
+    These are the newest 500. New versions of the model and of the engine stay in the series, and
+    CHANGES states them. Results of another board, engine, type, or of other inputs or parameters
+    are series of their own, with a number each. Runs of `edgeyard check` are in none.
+    """
+    if plot is not None:
+        check_plot(plot)
+    found = session.client.series_points(
+        series,
+        target_uid=board,
+        target=target,
+        runtime=runtime,
+        benchmark_type=benchmark_type,
+        submitted_from=asking.past(since, "--since"),
+    )
+    rows = [as_json(each) for each in found.items]
+    if not rows:
+        where = f" on {board}" if board else ""
+        reason = f"no completed benchmark of {series!r}{where} has a number"
+        raise InvalidInput.at("SERIES", reason, "a series that `edgeyard series list` shows")
+    if session.output is Output.TABLE:
+        show(*_table(rows))
+    elif session.output is Output.CSV:
+        from edgeyard.benchmark_api.sdk.comparison import frame_row
+
+        emit_csv([{**frame_row(row), "changes": "; ".join(row["changes"])} for row in rows])
+    else:
+        emit(session.output, rows, (), "")
+    if found.truncated:
+        session.report(f"the newest {len(rows)} results; --since shows fewer")
+    if plot is not None:
+        draw_series(rows, plot)
+        session.report(f"wrote {plot}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the group."""
+    add_group(
+        app,
+        "series",
+        "Results over time: of one lineage, on a board, by an engine.",
+        {"list": list_series, "show": show_series},
+    )
+
+
+def _table(rows: Sequence[Row]) -> list[RenderableType]:
+    """Return a table with a column for each part of the work that differs, and what it means."""
+    from edgeyard.benchmark_api.sdk.comparison import VERSIONS, WORKLOAD, differences
+
+    differing = differences(rows)
+    width = console().width
+    work, remarks = work_columns(rows, differing, width)
+    columns = [*_BEFORE, *work, primary_column(rows), *_AFTER]
+    count = len({row.get("group") for row in rows})
+    if count > 1:
+        columns.insert(0, GROUP)
+    parts = [*shared_work(rows, differing), table(rows, columns, width), *remarks]
+    if count > 1:
+        apart = [WORKLOAD[name] for name in differing if name not in VERSIONS]
+        if len({row.get("target_uid") for row in rows}) > 1:
+            apart.insert(0, "board")
+        if len({row.get("user_id") for row in rows}) > 1:
+            apart.insert(0, "owner")
+        why = f"because they differ in {', '.join(apart)}; " if apart else ""
+        parts.append(
+            note("groups", f"are {count} series, {why}ratios are to the result before it in each")
+        )
+    return parts
+
+
+def draw_series(rows: Sequence[Row], path: Path) -> None:
+    """Draw the primary metric of each result over time, with its interval, a line for each board.
+
+    Raises:
+        InvalidInput: There are several primary metrics, which have no common axis.
+        MissingExtra: matplotlib is not installed.
+    """
+    from edgeyard.benchmark_api.figures.plots import plot_figure
+    from edgeyard.benchmark_api.figures.results import history_figure
+    from edgeyard.benchmark_api.sdk.comparison import shared_metric
+
+    metric = shared_metric(rows)
+    if metric is None:
+        raise InvalidInput.at("--plot", "several metrics have no common axis", "one, by --type")
+    check_matplotlib()
+    plot_figure(history_figure(rows, metric), path)

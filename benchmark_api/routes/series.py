@@ -1,0 +1,159 @@
+"""Series: results of one lineage over time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import AwareDatetime
+
+from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.results import extended, newest_reports, summaries
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
+from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED
+from edgeyard.benchmark_api.sdk.comparison import over_time
+from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.workload import work_of_series
+from edgeyard.scheduler.ports import BenchmarkFilter
+
+router = Router(prefix="/v1/series", tags=["results"])
+
+_PAGE = 500
+
+
+@router.get("")
+def list_series(
+    caller: Submitter,
+    context: Ctx,
+    series: str | None = None,
+    target: str | None = None,
+    target_uid: str | None = None,
+    runtime: str | None = None,
+    benchmark_type: BenchmarkTypeName | None = None,
+    limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
+    cursor: str | None = None,
+) -> Answer[shapes.SeriesList]:
+    """Your series by name; operators see everybody's.
+
+    A completed benchmark is a point of one, if its board is known: of the lineage that its
+    submission stated as `series`, otherwise of that of its schedule, otherwise of that of its
+    model's name. Runs of checks are in none.
+    """
+    which = BenchmarkFilter(
+        user_id=None if caller.is_operator else caller.user_id,
+        series=series,
+        family=target,
+        target_uid=target_uid,
+        engine=runtime,
+        benchmark_type=benchmark_type,
+        include_deleted=False,
+    )
+    with context.services.store.read() as uow:
+        found, following = uow.benchmarks.series(which, limit=limit, cursor=cursor)
+    items = [
+        shapes.Series(
+            series_id=_series_id(
+                each.lineage,
+                each.user_id,
+                each.target_uid,
+                each.engine,
+                each.benchmark_type,
+                each.work,
+            ),
+            lineage=each.lineage,
+            user_id=each.user_id,
+            target_uid=each.target_uid,
+            runtime=each.engine,
+            benchmark_type=each.benchmark_type,
+            points=each.points,
+            first_at=each.first_at,
+            last_at=each.last_at,
+        )
+        for each in found
+    ]
+    return Answer(shapes.SeriesList(items=items, next_cursor=following))
+
+
+@router.get("/points")
+def points(
+    caller: Submitter,
+    context: Ctx,
+    series: str,
+    target: str | None = None,
+    target_uid: str | None = None,
+    runtime: str | None = None,
+    benchmark_type: BenchmarkTypeName | None = None,
+    submitted_from: AwareDatetime | None = None,
+) -> Answer[shapes.SeriesPoints]:
+    """Your completed results of a lineage over time, each relative to the one before it.
+
+    These are the newest 500 as selected; operators see everybody's. The one before is the last
+    valid one of the same series: versions of the model and of the engine may differ, but not the
+    board, the engine, the type, the inputs or the parameters.
+    """
+    which = BenchmarkFilter(
+        user_id=None if caller.is_operator else caller.user_id,
+        status=frozenset({Status.COMPLETED}),
+        series=series,
+        family=target,
+        target_uid=target_uid,
+        engine=runtime,
+        benchmark_type=benchmark_type,
+        submitted_from=submitted_from,
+        include_deleted=False,
+    )
+    with context.services.store.read() as uow:
+        newest_first, older = uow.benchmarks.page(which, limit=MAX_COMPARED, cursor=None)
+        own = list(reversed(newest_first))
+        reports = newest_reports(uow, own)
+        rows = summaries(uow, own, reports)
+    items, shown = {}, []
+    for benchmark, row in zip(own, rows, strict=True):
+        report = reports.get(benchmark.benchmark_id)
+        items[benchmark.benchmark_id] = row
+        shown.append({**as_json(row), **_facts(benchmark, report.report if report else {})})
+    compared = over_time(shown)
+    return Answer(
+        shapes.SeriesPoints(
+            items=[
+                extended(shapes.SeriesPoint, items[str(row["benchmark_id"])], row)
+                for row in compared
+            ],
+            left_out=len(own) - len(compared),
+            truncated=older is not None,
+        )
+    )
+
+
+def _facts(benchmark: Benchmark, report: Mapping[str, object]) -> dict[str, object]:
+    """Return what may explain a point, beyond what every row of results has."""
+    description, conditions = benchmark.description, views.table(report, "conditions")
+    return {
+        "series_id": _series_id(
+            benchmark.series or "",
+            benchmark.user_id,
+            benchmark.target_uid or "",
+            description.runtime,
+            description.benchmark_type.value,
+            work_of_series(benchmark, report),
+        ),
+        "user_id": benchmark.user_id,
+        "git_commit": description.git_commit,
+        "link": description.link,
+        "runner": views.text(views.table(report, "runner"), "version"),
+        "governor": views.text(views.table(report, "board"), "governor"),
+        "temperature_c": views.number(views.table(conditions, "temperature_c"), "after"),
+        "other_load": views.number(conditions, "other_load"),
+    }
+
+
+def _series_id(*key: str) -> str:
+    return f"series-{hashlib.blake2b(json.dumps(key).encode(), digest_size=8).hexdigest()}"

@@ -1,0 +1,144 @@
+"""`edgeyard series`, and what a submission states for its series."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from edgeyard.benchmark_api.sdk import Client
+from tests.builders.answers import benchmark, row, series_point, series_points, workload
+from tests.builders.cli import printed, refusal, run
+from tests.fakes.api_server import Answer, FakeServer
+
+SUBMIT = ("submit", "-m", "https://example.org/net.onnx", "-r", "ort", "-t", "TYPE1")
+COMMIT = "a" * 40
+
+
+@pytest.fixture(autouse=True)
+def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of the variables of the CI that these tests may run in."""
+    for name in ("GITHUB_SHA", "CI_COMMIT_SHA", "GIT_COMMIT", "CI_JOB_URL", "BUILD_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def stated(server: FakeServer, *words: str) -> dict[str, object]:
+    """What a submission with these flags states for its series."""
+    accepted = {"benchmark_id": "a", "status": "pending", "forecast": None, "links": {}}
+    server.on("POST", "/v1/benchmarks", Answer({**accepted, "warnings": []}, 202))
+    server.on("GET", "/v1/benchmarks/a", benchmark("a"))
+    run(*SUBMIT, "--target", "rpi4b", *words)
+    body = server.of("POST", "/v1/benchmarks")[-1].json
+    return {name: body[name] for name in ("series", "git_commit", "link") if name in body}
+
+
+def test_a_submission_states_its_series_commit_and_link(server: FakeServer) -> None:
+    words = ("--series", "detector", "--git-commit", COMMIT, "--link", "https://ci.example/7")
+    assert stated(server, *words) == {
+        "series": "detector",
+        "git_commit": COMMIT,
+        "link": "https://ci.example/7",
+    }
+    assert stated(server) == {}
+
+
+def test_commit_and_link_come_from_the_variables_of_a_ci(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI_COMMIT_SHA", COMMIT)
+    monkeypatch.setenv("CI_JOB_URL", "https://gitlab.example/j/1")
+    assert stated(server) == {"git_commit": COMMIT, "link": "https://gitlab.example/j/1"}
+    monkeypatch.setenv("GITHUB_SHA", "b" * 40)
+    monkeypatch.setenv("GITHUB_SERVER_URL", "https://github.example")
+    monkeypatch.setenv("GITHUB_REPOSITORY", "o/r")
+    monkeypatch.setenv("GITHUB_RUN_ID", "12")
+    link = "https://github.example/o/r/actions/runs/12"
+    assert stated(server) == {"git_commit": "b" * 40, "link": link}
+    assert stated(server, "--git-commit", COMMIT)["git_commit"] == COMMIT
+    monkeypatch.setenv("GITHUB_SHA", "no commit; rm -rf")
+    assert stated(server)["git_commit"] == COMMIT  # the other variable's
+
+
+def test_series_are_listed_by_pages(server: FakeServer) -> None:
+    one = {
+        "series_id": "series-1",
+        "lineage": "detector",
+        "user_id": "alice",
+        "target_uid": "rpi4b-0001-0001",
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "points": 12,
+        "first_at": "2026-11-01T00:00:00Z",
+        "last_at": "2026-11-12T00:00:00Z",
+    }
+    first = {"items": [one, {**one, "series_id": "series-2"}], "next_cursor": "next"}
+    last = {"items": [{**one, "series_id": "series-3"}], "next_cursor": None}
+    server.on("GET", "/v1/series", first, last)
+    listed = json.loads(run("series", "list", "--json").stdout)
+    assert [each["series_id"] for each in listed] == ["series-1", "series-2", "series-3"]
+    server.on("GET", "/v1/series", first)
+    shown = run("series", "list", "--limit", "1", "--board", "rpi4b-0001-0001")
+    assert "detector" in shown.stdout
+    assert "the first 1 series; --limit shows more" in shown.stderr
+    assert server.of("GET", "/v1/series")[-1].query["target_uid"] == ["rpi4b-0001-0001"]
+
+
+@pytest.mark.slow
+def test_a_series_compares_each_result_with_the_one_before(server: FakeServer) -> None:
+    newer = workload(model_sha256="f" * 64, engine_version="9.9")
+    old = row("old", p50_ms=10.0, ended_at="2026-11-01T00:00:00Z")
+    new = row("new", p50_ms=12.0, ended_at="2026-11-02T00:00:00Z", workload=newer)
+    points = series_points(series_point(old), series_point(new, git_commit=COMMIT))
+    server.on("GET", "/v1/series/points", points)
+    words = ["series", "show", "detector", "--board", "rpi4b-0001-0001", "--since", "30 d"]
+    shown = printed(run(*words))
+    query = server.of("GET", "/v1/series/points")[0].query
+    assert (query["series"], query["target_uid"]) == (["detector"], ["rpi4b-0001-0001"])
+    assert query["submitted_from"]
+    assert "1.20×" in shown
+    assert COMMIT[:10] in shown
+    listed = json.loads(run(*words, "--json").stdout)
+    assert [each["ratio"] for each in listed] == [None, 1.2]
+    assert listed[1]["changes"] == ["model ffffffff", "ort version 9.9"]
+    (_, second) = csv.DictReader(io.StringIO(run(*words, "-o", "csv").stdout))
+    assert (second["changes"], second["governor"]) == (
+        "model ffffffff; ort version 9.9",
+        "performance",
+    )
+    assert run(*words, "--plot", "series.svg").exit_code == 0
+    assert "<svg" in Path("series.svg").read_text()
+    with Client() as client:
+        found = client.series_points("detector")
+    assert [each.benchmark_id for each in found.items] == ["old", "new"]
+
+
+def test_other_inputs_under_one_lineage_are_two_series_and_it_says_so(server: FakeServer) -> None:
+    batches = [{"name": "x", "shape": [32, 64], "dtype": "float32"}]
+    other = row(
+        "b", p50_ms=90.0, ended_at="2026-11-02T00:00:00Z", workload=workload(inputs=batches)
+    )
+    points = (
+        series_point(row("a", ended_at="2026-11-01T00:00:00Z")),
+        series_point(other, series_id="series-2"),
+    )
+    server.on("GET", "/v1/series/points", series_points(*points))
+    shown = printed(run("series", "show", "detector"))
+    assert "are 2 series, because they differ in inputs" in shown
+    assert [each["ratio"] for each in json.loads(run("series", "show", "x", "--json").stdout)] == [
+        None,
+        None,
+    ]
+
+
+def test_a_series_without_points_is_refused(server: FakeServer) -> None:
+    server.on("GET", "/v1/series/points", series_points())
+    refused = refusal(run("series", "show", "absent"))
+    assert "no completed benchmark of 'absent' has a number" in refused
+    assert "--plot: can't draw 'series.txt'" in refusal(
+        run("series", "show", "absent", "--plot", "series.txt")
+    )
