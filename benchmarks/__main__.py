@@ -12,7 +12,7 @@ NAMES = (
     "learn",
 )
 REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")
-SLOW_NAMES = (*REPEATS, "growth", "abuse", "sandbox", "client")
+SLOW_NAMES = (*REPEATS, "series", "growth", "abuse", "sandbox", "client")
 """These take minutes each."""
 
 

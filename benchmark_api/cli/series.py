@@ -41,6 +41,14 @@ _BEFORE = (
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True, from_width=120),
     Column(title="BOARD", of=field("target_uid"), whole=True),
 )
+
+
+def _suspected(row: Row) -> str:
+    from edgeyard.benchmark_api.sdk.comparison import suspected_text
+
+    return suspected_text(row)
+
+
 _AFTER = (
     Column(
         title="TO PREVIOUS (95 %)",
@@ -49,6 +57,7 @@ _AFTER = (
         right=True,
         whole=True,
     ),
+    Column(title="SUSPECTED (95 %)", of=_suspected, right=True, whole=True, always=False),
     Column(
         title="CHANGES",
         of=lambda row: ", ".join(row.get("changes") or ()),  # type: ignore[arg-type]
@@ -120,7 +129,9 @@ def show_series(
     """Show the results of a lineage over time, each against the one before it in its series.
 
     These are the newest 500. New versions of the model and of the engine stay in the series, and
-    CHANGES states them. Results of another board, engine, type, or of other inputs or parameters
+    CHANGES states them. SUSPECTED is by
+    how much the level of a series seems to have changed from this result on; nothing has confirmed
+    it. Results of another board, engine, type, or of other inputs or parameters
     are series of their own, with a number each. Runs of `edgeyard check` are in none.
     """
     if plot is not None:
@@ -141,9 +152,9 @@ def show_series(
     if session.output is Output.TABLE:
         show(*_table(rows))
     elif session.output is Output.CSV:
-        from edgeyard.benchmark_api.sdk.comparison import frame_row
+        from edgeyard.benchmark_api.sdk.comparison import series_frame_row
 
-        emit_csv([{**frame_row(row), "changes": "; ".join(row["changes"])} for row in rows])
+        emit_csv([series_frame_row(row) for row in rows])
     else:
         emit(session.output, rows, (), "")
     if found.truncated:

@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     interval_of_row,
     metric_of_row,
     model_labels,
+    suspected_text,
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fields import Record, moment, number, text
@@ -159,8 +160,18 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
         x_axis=Axis(title="end of the run", unit="UTC"),
         axis=axis_of(metric),
         series=series,
-        marks=_changes([row for own in every for row in own]),
+        marks=_marks([row for own in every for row in own]),
     )
+
+
+def _marks(rows: Sequence[Record]) -> list[Mark]:
+    """Mark what changed, and where a series' level is suspected to have changed, by time."""
+    suspected = [
+        Mark(x=_ended(row) or 0.0, text=f"{change} suspected on {text(row, 'target_uid') or ''}")
+        for row in rows
+        if (change := suspected_text(row))
+    ]
+    return sorted([*_changes(rows), *suspected], key=lambda mark: mark.x)
 
 
 def _changes(rows: Sequence[Record]) -> list[Mark]:

@@ -22,7 +22,7 @@ from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.routes.series import points
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.benchmark_api.sdk.comparison import frame_row, metric_of_row
+from edgeyard.benchmark_api.sdk.comparison import metric_of_row, series_frame_row, suspected_text
 from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType
@@ -55,6 +55,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         lines=[Line.of(row) for row in listed],
         number=number,
         last=last,
+        suspected=suspected_text,
         groups=len({row["group"] for row in rows}),
         figures=[Markup(svg_figure(each, wide=True)) for each in figures],  # escaped there
         address=urlencode(query),
@@ -66,10 +67,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 @router.get("/ui/history.csv")
 def history_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """The history as a table for spreadsheets."""
-    rows = [
-        {**frame_row(row), "changes": "; ".join(row["changes"])}
-        for row in _rows(request, caller, context)
-    ]
+    rows = [series_frame_row(row) for row in _rows(request, caller, context)]
     return csv_of_records("history.csv", rows)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import Query
@@ -19,7 +19,8 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
 from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED
-from edgeyard.benchmark_api.sdk.comparison import over_time
+from edgeyard.benchmark_api.sdk.comparison import over_time, valid_value
+from edgeyard.scheduler.decide.change_points import change_points
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.workload import work_of_series
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -121,16 +122,35 @@ def points(
         items[benchmark.benchmark_id] = row
         shown.append({**as_json(row), **_facts(benchmark, report.report if report else {})})
     compared = over_time(shown)
+    suspected = _suspected(compared)
     return Answer(
         shapes.SeriesPoints(
             items=[
-                extended(shapes.SeriesPoint, items[str(row["benchmark_id"])], row)
+                extended(
+                    shapes.SeriesPoint,
+                    items[str(row["benchmark_id"])],
+                    {**row, "suspected": suspected.get(str(row["benchmark_id"]))},
+                )
                 for row in compared
             ],
             left_out=len(own) - len(compared),
             truncated=older is not None,
         )
     )
+
+
+def _suspected(rows: Sequence[Mapping[str, object]]) -> dict[str, shapes.SuspectedChange]:
+    """Return the suspected changes of each series, by the benchmark that they begin with."""
+    by_series: dict[str, list[Mapping[str, object]]] = {}
+    for row in rows:
+        by_series.setdefault(str(row["series_id"]), []).append(row)
+    found = {}
+    for own in by_series.values():
+        for change in change_points([valid_value(row) for row in own]):
+            found[str(own[change.position]["benchmark_id"])] = shapes.SuspectedChange(
+                size=change.size, low=change.low, high=change.high
+            )
+    return found
 
 
 def _facts(benchmark: Benchmark, report: Mapping[str, object]) -> dict[str, object]:

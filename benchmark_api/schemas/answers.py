@@ -765,12 +765,25 @@ class ResultComparison(Struct, frozen=True, kw_only=True):
     items: list[ComparedRow]
 
 
+class SuspectedChange(Struct, frozen=True, kw_only=True):
+    """A change of a series' level that a look at its points suspects and nothing has confirmed.
+
+    ``size`` is the level after it over that before it, less 1 (0.05: the numbers are 5 % higher),
+    with its 95 % interval.
+    """
+
+    size: float
+    low: float
+    high: float
+
+
 class SeriesPoint(ResultRow, frozen=True, kw_only=True):
     """A result as a point of its series, relative to the one before it.
 
     ``ratio`` is the primary metric over that of the last valid result of this series, with its 95 %
     interval; null for the first one. ``shown_to_differ``: the interval leaves out 1. ``group``
-    counts series from 1 on, in the order of their first points. All else is what may explain the
+    counts series from 1 on, in the order of their first points. ``suspected`` is a change of the
+    level that seems to begin with this point; null elsewhere. All else is what may explain the
     number: ``changes`` states what became another one since the run before it on its board (the
     model's content, the engine's version, the firmware, the kernel), ``git_commit`` and ``link``
     what the submission stated, ``runner`` the version of the runner, ``governor`` that of the
@@ -792,6 +805,7 @@ class SeriesPoint(ResultRow, frozen=True, kw_only=True):
     ratio_high: float | None
     shown_to_differ: bool
     changes: list[str]
+    suspected: SuspectedChange | None
 
 
 class SeriesPoints(Struct, frozen=True, kw_only=True):

@@ -47,7 +47,7 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
     ordered = sorted(groups.values(), key=lambda group: text(group[0], "model") or "")
     compared: list[dict[str, object]] = []
     for position, group in enumerate(ordered, start=1):
-        valid = [row for row in group if _valid_value(row) is not None]
+        valid = [row for row in group if valid_value(row) is not None]
         best = min(valid, key=_badness, default=None)
         for row in sorted(group, key=_badness):
             alone = best is None or len(valid) < 2
@@ -255,6 +255,27 @@ def frame_row(row: Record) -> dict[str, object]:
     }
 
 
+def series_frame_row(row: Record) -> dict[str, object]:
+    """Return a point of a series with numbers and texts only, as `frame_row` does."""
+    suspected = record(row, "suspected")
+    return {
+        **frame_row(row),
+        "changes": "; ".join(map(str, row.get("changes") or ())),  # type: ignore[call-overload]
+        "suspected": number(suspected, "size"),
+        "suspected_low": number(suspected, "low"),
+        "suspected_high": number(suspected, "high"),
+    }
+
+
+def suspected_text(row: Record) -> str:
+    """Return the change of the level that begins with a point, with its interval; "" of none."""
+    ends = [number(record(row, "suspected"), name) for name in ("size", "low", "high")]
+    if None in ends:
+        return ""
+    size, low, high = (f"{100 * (each or 0.0):+.1f}" for each in ends)
+    return f"{size} % ({low} to {high})"
+
+
 def model_labels(rows: Sequence[Record]) -> list[str]:
     """Name the model of each row, with what sets it apart from others of the same name."""
     by_name: dict[str, list[Record]] = {}
@@ -280,7 +301,7 @@ def ratio_of(row: Record, reference: Record) -> tuple[float | None, float | None
     Each is None if it is not known: the ratio for an invalid number, the interval also if a run
     states none.
     """
-    value, reference_value = _valid_value(row), _valid_value(reference)
+    value, reference_value = valid_value(row), valid_value(reference)
     if value is None or reference_value is None:
         return None, None, None
     ratio = value / reference_value
@@ -318,7 +339,8 @@ def _measured(row: Record) -> MeasuredNumber | None:
     )
 
 
-def _valid_value(row: Mapping[str, object]) -> float | None:
+def valid_value(row: Mapping[str, object]) -> float | None:
+    """Return the primary metric of a row of results; None if it is invalid or has none."""
     value = number(row, "primary_value")
     return value if value is not None and value > 0 and row.get("verdict") != "invalid" else None
 

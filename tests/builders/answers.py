@@ -534,6 +534,7 @@ def series_point(result: Body, **changes: object) -> Body:
         "governor": "performance",
         "temperature_c": 51.5,
         "other_load": 0.02,
+        "suspected": None,
     }
     return {**result, **base, **changes}
 

@@ -106,6 +106,20 @@ def test_constant_values_have_ratios_of_one_and_are_not_shown_to_differ(api: Api
     assert not any(each["shown_to_differ"] for each in rows)
 
 
+def test_a_shift_of_a_series_is_suspected_where_it_begins(api: Api) -> None:
+    levels = [10.0 + 0.1 * (day % 3) + (0.8 if day >= 20 else 0.0) for day in range(30)]
+    store_measured(
+        api.store,
+        [measured("shifted", day, p50_ms=level) for day, level in enumerate(levels)]
+        + [measured("shifted", day, parameters={"threads": 2}) for day in range(40, 43)],
+    )
+    rows = points(api, "shifted")["items"]
+    (first,) = [each for each in rows if each["suspected"]]
+    assert first["benchmark_id"] == "shifted-20"
+    found = first["suspected"]
+    assert found["low"] < 0.08 < found["high"]
+
+
 def test_500_points_take_as_many_statements_as_five(api: Api) -> None:
     store_measured(api.store, [measured("short", number) for number in range(5)])
     many = [measured("long", n, ended_at=DAY + timedelta(minutes=n)) for n in range(501)]

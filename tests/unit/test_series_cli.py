@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.sdk import Client
+from edgeyard.devices.metrics import Metric
 from tests.builders.answers import benchmark, row, series_point, series_points, workload
 from tests.builders.cli import printed, refusal, run
 from tests.fakes.api_server import Answer, FakeServer
@@ -133,6 +135,20 @@ def test_other_inputs_under_one_lineage_are_two_series_and_it_says_so(server: Fa
         None,
         None,
     ]
+
+
+def test_a_suspected_change_has_a_column_and_a_mark(server: FakeServer) -> None:
+    first = series_point(row("a", ended_at="2026-11-01T00:00:00Z"))
+    change = {"size": 0.051, "low": 0.04, "high": 0.062}
+    second = series_point(row("b", ended_at="2026-11-02T00:00:00Z"), suspected=change)
+    server.on("GET", "/v1/series/points", series_points(first, second))
+    assert "+5.1 % (+4.0 to +6.2)" in printed(run("series", "show", "x", "--plot", "series.svg"))
+    (_, shown) = csv.DictReader(io.StringIO(run("series", "show", "x", "-o", "csv").stdout))
+    assert (shown["suspected"], shown["suspected_high"]) == ("0.051", "0.062")
+    (mark,) = history_figure(
+        series_points(first, second)["items"], Metric("p50", "p50", "ms", "lower")
+    ).marks
+    assert mark.text.startswith("+5.1 % (+4.0 to +6.2) suspected")
 
 
 def test_a_series_without_points_is_refused(server: FakeServer) -> None:
