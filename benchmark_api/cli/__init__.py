@@ -57,6 +57,7 @@ COMMANDS = {
     "files": "nouns",
     "tokens": "nouns",
     "users": "nouns",
+    "groups": "groups",
     "rates": "nouns",
     "schedules": "nouns",
     "shares": "sharing",

@@ -518,7 +518,7 @@ MaxLease = Annotated[str | None, typer.Option(help="Maximum length of its leases
 
 Group = Annotated[
     str | None,
-    typer.Option(help='Group that its use counts for in reports; "" for none.'),
+    typer.Option(help='Group whose limits and share it has a part in; "" for none.'),
 ]
 
 HostBoards = Annotated[

@@ -513,6 +513,7 @@ _LISTS = {
     "file": "`edgeyard files list`",
     "schedule": "`edgeyard schedules list`",
     "token": "`edgeyard tokens list`",
+    "group": "`edgeyard groups list`",
     "user": "`edgeyard users list`",
 }
 """Commands that list the things of a kind."""

@@ -116,6 +116,7 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
 
     def add(uow: UnitOfWork) -> None:
         _lock_own(uow, caller)
+        _check_group(uow, user.group_id)
         uow.accounts.add_user(user)
         if login is not None:
             uow.accounts.put_login(login)
@@ -155,6 +156,8 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
         )
         if caller.expires_at is not None:
             _check_no_wider(user, changed)
+        if changed.group_id != user.group_id:
+            _check_group(uow, changed.group_id)
         uow.accounts.save_user(changed)
         uow.log.append(
             _event(now, "user.changed", caller, user_id=user_id, **difference(user, changed))
@@ -391,6 +394,25 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx, keep_made: Flag = Fal
     context.services.store.transact(change, frees_space=True)
     context.authenticator.forget()
     return Response(status_code=204)
+
+
+def _check_group(uow: UnitOfWork, group_id: str | None) -> None:
+    """Refuse a group that does not exist, and let nobody remove it meanwhile.
+
+    Raises:
+        InvalidInput: There is none.
+    """
+    if group_id is None:
+        return
+    try:
+        uow.accounts.group(group_id, for_update=True)
+    except NotFound:
+        known = ", ".join(each.group_id for each in uow.accounts.groups()[:20])
+        raise InvalidInput.at(
+            "/group_id",
+            f"{group_id} is no group: an operator makes it with edgeyard groups add {group_id}",
+            known or "none: there is no group yet",
+        ) from None
 
 
 def _lock_own(uow: UnitOfWork, caller: Caller) -> None:

@@ -40,6 +40,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s, run_bound_s
 from edgeyard.scheduler.model.tariff import parse_tariff
+from edgeyard.scheduler.model.users import Group, User
 from edgeyard.scheduler.ports import UnitOfWork
 
 UPLOADED_OR_URL = "the name of a file that you uploaded (`edgeyard files list`), or a URL"
@@ -152,12 +153,21 @@ def check(
     )
 
 
+_ASK = "ask an operator"
+
+
 class AccountLimits:
-    """What one user's account can bear at most, whatever is running now."""
+    """What one user's account, and group, can bear at most, whatever is running now."""
 
     def __init__(self, uow: UnitOfWork, caller: Caller, services: Services) -> None:
-        self._user = caller.user
-        self._credits = uow.credits.balance(caller.user_id).credits
+        group = _group_of(uow, caller.user)
+        limits = [("your account", caller.user.max_running)]
+        credits = [("your account", uow.credits.balance(caller.user_id).credits)]
+        if group is not None:
+            limits.append((f"your group {group.group_id}", group.max_running))
+            credits.append((f"your group {group.group_id}", group.credits))
+        self._max_running = [(whose, most) for whose, most in limits if most is not None]
+        self._credits = [(whose, most) for whose, most in credits if most is not None]
         self._uow = uow
         self._max_run_s = services.settings.default_user_time_s
         self._factor = min(parse_tariff(services.settings.tariff).factors, default=1.0)
@@ -173,17 +183,16 @@ class AccountLimits:
             InvalidInput: The account has too few credits for it even when nothing else runs, or may
                 not run anything; or the benchmark's own budget pays for no run.
         """
-        if self._user.max_running == 0:
-            raise InvalidInput.at(
-                "", "your account may have no benchmarks on boards", "ask an operator"
-            )
-        if self._user.max_running is not None and description.count > self._user.max_running:
-            raise InvalidInput.at(
-                "/count",
-                f"is {description.count}, more than your account may have on boards at once",
-                f"at most {self._user.max_running}",
-            )
-        if self._credits is None and description.user_budget is None:
+        for whose, most in self._max_running:
+            if most == 0:
+                raise InvalidInput.at("", f"{whose} may have no benchmarks on boards", _ASK)
+            if description.count > most:
+                raise InvalidInput.at(
+                    "/count",
+                    f"is {description.count}, more than {whose} may have on boards at once",
+                    f"at most {most}",
+                )
+        if not self._credits and description.user_budget is None:
             return
         rate = self._rates.get(description.family, 1.0) * self._factor
         if rate <= 0:
@@ -196,20 +205,28 @@ class AccountLimits:
                 f"{min_s:g} s at {rate:g} credits a second",
                 f"at least {rate * min_s:g}",
             )
-        if self._credits is None:
-            return
         bound_s = run_bound_s(
             description.user_time_s, description.user_budget, rate, self._max_run_s
         )
         count = description.count
-        if round(count * rate * bound_s, 6) > self._credits:
-            runs = "a run" if count == 1 else f"{count} runs"
-            raise InvalidInput.at(
-                "/user_time",
-                f"{runs} of {bound_s:g} s may cost {count * rate * bound_s:g} credits, and your "
-                f"account has {self._credits:g}",
-                f"at most {self._credits / rate / count:g} s, or more credits",
-            )
+        for whose, most in self._credits:
+            if round(count * rate * bound_s, 6) > most:
+                runs = "a run" if count == 1 else f"{count} runs"
+                raise InvalidInput.at(
+                    "/user_time",
+                    f"{runs} of {bound_s:g} s may cost {count * rate * bound_s:g} credits, and "
+                    f"{whose} has {most:g}",
+                    f"at most {most / rate / count:g} s, or more credits",
+                )
+
+
+def _group_of(uow: UnitOfWork, user: User) -> Group | None:
+    if user.group_id is None:
+        return None
+    try:
+        return uow.accounts.group(user.group_id)
+    except NotFound:  # removed a moment ago
+        return None
 
 
 @dataclass

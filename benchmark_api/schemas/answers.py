@@ -1719,7 +1719,7 @@ class User(Struct, frozen=True, kw_only=True):
     ``max_priority`` bounds ``user_priority`` (1-10), ``max_budget`` the credits of one benchmark
     (null: unlimited), ``max_running`` the benchmarks that hold boards at once (null: unlimited).
     ``share`` is the weight in fair sharing, ``max_lease_s`` the total time of leases in seconds.
-    ``group_id`` is the group that its use counts for in reports (null: none).
+    ``group_id`` is the group whose limits and share it has a part in (null: none).
     ``boards`` are those whose results a host's account may upload. The other limits are the
     account's own quotas; null: those of the settings.
     """
@@ -1923,6 +1923,44 @@ class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waiting: int
     last_error: str
     secret: str | None = None
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """A group of users: what its members share, and have used; null: no such limit.
+
+    ``credits`` are not yet spent, including ``reserved``; ``running`` are the attempts of the
+    group that hold boards, at most ``max_running``. The other limits bound the sum over the
+    members, which the field without ``max_`` states. ``usage_board_s`` are board-seconds, which
+    count half after each half-life, and ``share`` is the weight in fair sharing.
+    """
+
+    group_id: str
+    created_at: datetime
+    members: list[str]
+    share: float
+    usage_board_s: float
+    credits: float | None
+    reserved: float
+    max_running: int | None
+    running: int
+    max_bytes: int | None
+    stored_bytes: int
+    max_files: int | None
+    files: int
+    max_pending: int | None
+    pending: int
+    max_live: int | None
+    live: int
+    max_bookings: int | None
+    bookings: int
+    max_schedules: int | None
+    schedules: int
+
+
+class Groups(Struct, frozen=True, kw_only=True):
+    """All groups of users."""
+
+    items: list[Group]
 
 
 class Users(Struct, frozen=True, kw_only=True):

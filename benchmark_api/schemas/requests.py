@@ -210,7 +210,7 @@ class UserIn(QuotasIn):
         "0: no leases.",
     )
     group_id: GroupId | None = Field(
-        None, description="Group that its use counts for in reports; null: none."
+        None, description="Group whose limits and share it has a part in; null: none."
     )
     boards: Boards = Field(
         [],
@@ -226,6 +226,42 @@ class UserIn(QuotasIn):
         if (self.email is None) != (self.password is None):
             raise ValueError("email and password go together: give both, or neither")
         return self
+
+
+class GroupLimits(BaseModel):
+    """What a group's members share; null: no limit."""
+
+    model_config = _STRICT
+
+    credits: Credits | None = Field(
+        None, description="Credits that are not spent, including reserved ones; null: no limit."
+    )
+    max_running: Running | None = Field(
+        None, description="Maximum number of the group's benchmarks on boards at the same time."
+    )
+    max_bytes: Quota | None = Field(None, description="Stored bytes of all members.")
+    max_files: Quota | None = Field(None, description="Uploaded files of all members.")
+    max_pending: Quota | None = Field(None, description="Waiting benchmarks of all members.")
+    max_live: Quota | None = Field(
+        None, description="Waiting and running benchmarks of all members."
+    )
+    max_bookings: Quota | None = Field(
+        None, description="Benchmarks of all members with a start_time that is still to come."
+    )
+    max_schedules: Quota | None = Field(None, description="Active schedules of all members.")
+
+
+class GroupIn(GroupLimits):
+    """A new group of users."""
+
+    group_id: GroupId
+    share: Share = Field(1.0, description="Weight of the group in fair sharing.")
+
+
+class GroupChange(GroupLimits):
+    """Changes of a group; fields that are left out stay as they are."""
+
+    share: Share | None = None
 
 
 class PasswordIn(BaseModel):

@@ -31,6 +31,8 @@ from edgeyard.benchmark_api.schemas.answers import (
     Event,
     ExpectedBoard,
     Explanation,
+    Group,
+    Groups,
     ListedBenchmark,
     Me,
     Queue,
@@ -1011,6 +1013,50 @@ class Client:
             ApiError: There is no such month, or nothing to report by of this name.
         """
         return read_answer(self.api.get("/v1/usage", {"by": by, "month": month}), UsageReport)
+
+    def groups(self) -> Sequence[Group]:
+        """Return all groups with what they have and may have; for others than operators their own.
+
+        Groups share limits, credits and a weight in fair sharing.
+        """
+        return read_answer(self.api.get("/v1/groups"), Groups).items
+
+    def group(self, group_id: str) -> Group:
+        """Return a group with what its members have and may have together.
+
+        Raises:
+            ApiError: There is none, or you are not in it (404).
+        """
+        return read_answer(self.api.get(f"/v1/groups/{part(group_id)}"), Group)
+
+    def add_group(self, group_id: str, **limits: float | None) -> Group:
+        """Make a group; operators only.
+
+        Args:
+            group_id: Its name.
+            limits: ``share``, ``credits``, ``max_running``, ``max_bytes``, ``max_files``,
+                ``max_pending``, ``max_live``, ``max_bookings`` or ``max_schedules``.
+
+        Raises:
+            ApiError: There is one of this name, or a limit can't be so.
+        """
+        return read_answer(self.api.post("/v1/groups", {"group_id": group_id, **limits}), Group)
+
+    def change_group(self, group_id: str, **limits: float | None) -> Group:
+        """Change limits of a group, as in `add_group`; None: no such limit. Others stay.
+
+        Raises:
+            ApiError: There is no such group, or a limit can't be so.
+        """
+        return read_answer(self.api.patch(f"/v1/groups/{part(group_id)}", limits), Group)
+
+    def remove_group(self, group_id: str) -> None:
+        """Remove a group: its members go on without, and its past use stays reported.
+
+        Raises:
+            ApiError: There is no such group.
+        """
+        self.api.request("DELETE", f"/v1/groups/{part(group_id)}")
 
     def user_id(self) -> str:
         """Return the account of the client's token."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,8 +21,9 @@ class BudgetFilter(UserFilter):
 
     A run is stopped when its budget is used up. A prediction may be wrong, so it refuses for the
     policy's ``prediction_wait_s`` at most; only a budget that pays for no run at all is refused
-    finally. Its ledger also stops users whose account has fewer credits left than the maximum cost
-    of the benchmark, which is reserved when it is placed: its time limit at its family's rate.
+    finally. Its ledger also stops users whose account, or group, has fewer credits left than the
+    maximum cost of the benchmark, which is reserved when it is placed: its time limit at its
+    family's rate.
     """
 
     name = "budget"
@@ -35,12 +39,12 @@ class BudgetFilter(UserFilter):
         known = batch.knowledge.entitlements
         if not known:
             return None
-        left = {
-            user: known[user].credits_left or 0.0
-            for user in sorted(set(batch.job_users) & known.keys())
-            if known[user].credits_left is not None
-        }
-        return _Credits(batch, left) if left else None
+        groups = batch.knowledge.groups
+        users = sorted(set(batch.job_users) & known.keys())
+        group_of = {user: group for user in users if (group := known[user].group_id) in groups}
+        left = _stated({user: known[user].credits_left for user in users})
+        of_group = _stated({name: groups[name].credits_left for name in group_of.values() if name})
+        return _Credits(batch, left, group_of, of_group) if left or of_group else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         budget = f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits"
@@ -59,20 +63,30 @@ class BudgetFilter(UserFilter):
 
 
 class _Credits(Ledger):
-    """Counts what each user's benchmarks reserve."""
+    """Counts what the benchmarks of each user, and of each group, reserve."""
 
-    def __init__(self, batch: Batch, left: dict[str, float]) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        left: dict[str, float],
+        group_of: Mapping[str, str | None],
+        of_group: dict[str, float],
+    ) -> None:
         self._users = batch.job_users
         limits_s = batch.time_limits_s
         costs = np.array([_cost(batch, row, limits_s[row]) for row in range(batch.shape[0])])
         self._max_cost = np.where(batch.probes, 0.0, np.round(costs, 6))[batch.class_of_job]
         self._left = left
+        self._group_of, self._of_group = group_of, of_group
 
     def refusal(self, job: int) -> WaitReason | None:
-        left, cost = self._left.get(self._users[job]), float(self._max_cost[job])
-        if left is None or cost <= left:
-            return None
-        return waiting_reasons.budget(cost)
+        user, cost = self._users[job], float(self._max_cost[job])
+        if cost > self._left.get(user, math.inf):
+            return waiting_reasons.budget(cost)
+        group = self._group_of.get(user) or ""
+        if cost > self._of_group.get(group, math.inf):
+            return waiting_reasons.budget(cost, group)
+        return None
 
     def place(self, job: int) -> None:
         self._take(job, float(self._max_cost[job]))
@@ -82,8 +96,13 @@ class _Credits(Ledger):
 
     def _take(self, job: int, credits: float) -> None:
         user = self._users[job]
-        if user in self._left:
-            self._left[user] = round(self._left[user] - credits, 6)
+        for left, name in ((self._left, user), (self._of_group, self._group_of.get(user) or "")):
+            if name in left:
+                left[name] = round(left[name] - credits, 6)
+
+
+def _stated(credits: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: left for name, left in credits.items() if left is not None}
 
 
 def _cost(batch: Batch, row: int, seconds: float) -> float:

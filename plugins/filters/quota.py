@@ -1,4 +1,4 @@
-"""How many benchmarks of one user may hold boards at once."""
+"""How many benchmarks of one user, or group, may hold boards at once."""
 
 from __future__ import annotations
 
@@ -29,36 +29,52 @@ class QuotaFilter(UserFilter):
         known = batch.knowledge.entitlements
         if not known:
             return None
-        max_running = {
-            user: known[user].max_running or 0
-            for user in sorted(set(batch.job_users) & known.keys())
-            if known[user].max_running is not None
-        }
-        return _RunningLedger(batch, max_running) if max_running else None
+        users = sorted(set(batch.job_users) & known.keys())
+        groups = batch.knowledge.groups
+        bounded = any(
+            each is not None and each.max_running is not None
+            for user in users
+            for each in (known[user], groups.get(known[user].group_id or ""))
+        )
+        return _RunningLedger(batch) if bounded else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        return "takes no benchmark of a user who already has the maximum number on boards"
+        return (
+            "takes no benchmark of a user, or group, that already has the maximum number on boards"
+        )
 
 
 class _RunningLedger(Ledger):
-    """Counts each user's benchmarks on boards."""
+    """Counts the benchmarks on boards of each user, and of each group."""
 
-    def __init__(self, batch: Batch, max_running: dict[str, int]) -> None:
+    def __init__(self, batch: Batch) -> None:
         self._users = batch.job_users
         self._free = batch.probes[batch.class_of_job]
-        self._max_running = max_running
-        known = batch.knowledge.entitlements
-        self._running = Counter({user: known[user].running for user in max_running})
+        self._known, self._groups = batch.knowledge.entitlements, batch.knowledge.groups
+        self._running = Counter({user: each.running for user, each in self._known.items()})
+        self._of_group = Counter({name: each.running for name, each in self._groups.items()})
 
     def refusal(self, job: int) -> WaitReason | None:
-        user = self._users[job]
-        limit = self._max_running.get(user)
-        if limit is None or self._free[job] or self._running[user] < limit:
+        known = self._known.get(self._users[job])
+        if known is None or self._free[job]:
             return None
-        return waiting_reasons.quota(limit)
+        if known.max_running is not None and self._running[self._users[job]] >= known.max_running:
+            return waiting_reasons.quota(known.max_running)
+        group = self._groups.get(known.group_id or "")
+        if group is None or group.max_running is None or known.group_id is None:
+            return None
+        if self._of_group[known.group_id] < group.max_running:
+            return None
+        return waiting_reasons.quota(group.max_running, known.group_id)
 
     def place(self, job: int) -> None:
-        self._running[self._users[job]] += 1
+        self._count(job, 1)
 
     def withdraw(self, job: int) -> None:
-        self._running[self._users[job]] -= 1
+        self._count(job, -1)
+
+    def _count(self, job: int, more: int) -> None:
+        user = self._users[job]
+        self._running[user] += more
+        if user in self._known and (group_id := self._known[user].group_id) is not None:
+            self._of_group[group_id] += more

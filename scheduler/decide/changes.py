@@ -544,9 +544,13 @@ class _CycleRerun:
         pending = [then.pending[job] for job in jobs.tolist()]
         users = {each.user_id for each in pending} | {then.pending[self._own].user_id}
         known = then.batch.knowledge
-        entitlements = self._entitlements(users, ~kept)
+        entitlements, groups = self._entitlements(users, ~kept)
         uids = {then.snapshot.uids[board] for board in boards.tolist()}
-        bounded = {user for user, each in entitlements.items() if each.max_running is not None}
+        bounded = {
+            user
+            for user, each in entitlements.items()
+            if each.max_running is not None or each.group_id in groups
+        }
 
         def counts(holder: BoardHolder) -> bool:
             return holder.target_uid in uids or holder.user_id in bounded
@@ -556,7 +560,9 @@ class _CycleRerun:
             pending=pending,
             now=then.now,
             holders=[each for each in then.holders if counts(each)],
-            knowledge=replace(known, entitlements=entitlements, weights={}, suspended={}),
+            knowledge=replace(
+                known, entitlements=entitlements, groups=groups, weights={}, suspended={}
+            ),
             seed=then.batch.seed,
         )
         return _Part(boards=boards, jobs=jobs, given=given)
@@ -567,25 +573,32 @@ class _CycleRerun:
 
     def _entitlements(
         self, users: set[str], left_out: NDArray[np.bool_]
-    ) -> Mapping[str, Entitlement]:
-        """Return what users may still have, without what the cycle gave to those left out."""
+    ) -> tuple[Mapping[str, Entitlement], Mapping[str, Entitlement]]:
+        """Return what users, and groups, may have without what the cycle gave to those left out."""
         then, known = self._then, self._then.batch.knowledge
+        groups = dict(known.groups)
         found = {user: known.entitlements[user] for user in users & known.entitlements.keys()}
         rows, limits_s = then.batch.class_of_job, then.batch.time_limits_s
         given = left_out & (then.assignment.board_of_job != NO_ROW)
         given[self._own] = False
         for job in np.flatnonzero(given).tolist():
             each = then.pending[job]
-            entitlement = found.get(each.user_id)
-            if entitlement is not None and not each.probe:
-                left = entitlement.credits_left
-                cost = known.rate(each.family, then.batch.now) * float(limits_s[rows[job]])
-                found[each.user_id] = replace(
-                    entitlement,
-                    running=entitlement.running + 1,
-                    credits_left=None if left is None else left - cost,
-                )
-        return found
+            entitlement = known.entitlements.get(each.user_id)
+            if entitlement is None or each.probe:
+                continue
+            cost = known.rate(each.family, then.batch.now) * float(limits_s[rows[job]])
+            for of, name in ((found, each.user_id), (groups, entitlement.group_id or "")):
+                if name in of:
+                    of[name] = _less(of[name], cost)
+        return found, groups
+
+
+def _less(before: Entitlement, cost: float) -> Entitlement:
+    """Return what is left after one more benchmark has a board."""
+    left = before.credits_left
+    return replace(
+        before, running=before.running + 1, credits_left=None if left is None else left - cost
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

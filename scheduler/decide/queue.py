@@ -59,6 +59,11 @@ def build_queue(
     """
     known = batch.knowledge.entitlements
     entitled = [known.get(each.user_id, _UNBOUNDED) for each in pending]
+    groups = tuple(
+        each.group_id if each.group_id and each.group_id in batch.knowledge.groups else ""
+        for each in entitled
+    )
+    of_group = [batch.knowledge.groups.get(each, _UNBOUNDED) for each in groups]
     return Queue(
         now=now,
         ids=tuple(each.benchmark_id for each in pending),
@@ -73,6 +78,9 @@ def build_queue(
         ),
         usage_board_s=np.array([each.usage_board_s for each in entitled], dtype=np.float64),
         shares=np.array([each.share for each in entitled], dtype=np.float64),
+        groups=groups if any(groups) else (),
+        group_usage_board_s=np.array([each.usage_board_s for each in of_group], dtype=np.float64),
+        group_shares=np.array([each.share for each in of_group], dtype=np.float64),
         submit_times_s=now.timestamp() - ages,
         processors=np.ones(len(pending), dtype=np.int64),
         guard_s=guard_s,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.accounting import month_of
-from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge, IdleTime
+from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge, IdleTime, decayed
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, JobDescription
 from edgeyard.scheduler.model.decision import KeptIdle
@@ -37,8 +37,9 @@ def affordable(
 ) -> tuple[Sequence[Charge], Mapping[str, Balance]]:
     """What attempts that are made now would reserve; the accounts stay as they are until the end.
 
-    An attempt is left out if its user's account can't pay it: there are too few credits for the
-    maximum that it can cost, or too many benchmarks on boards. Earlier ones take from later ones.
+    An attempt is left out if its user's account, or their group, can't pay it: there are too few
+    credits for the maximum that it can cost, or too many benchmarks on boards. Earlier ones take
+    from later ones.
 
     Args:
         max_run_s: Of a benchmark that states no ``user_time``.
@@ -52,6 +53,7 @@ def affordable(
     credits_left = {user_id: _credits_left(balances[user_id]) for user_id in users}
     accounts = {user_id: _account(uow, user_id) for user_id in users}
     boards_left = {user_id: _boards_left(uow, user_id, accounts[user_id]) for user_id in users}
+    groups = _groups_left(uow, accounts)
     rates = uow.credits.rates()
     charges: list[Charge] = []
     for benchmark, attempt in wanted:
@@ -60,7 +62,11 @@ def affordable(
             _charge(benchmark, attempt, rates, now, max_run_s, tariff.at(now)),
             group_id=_group_of(accounts[user_id]),
         )
-        if charge.reserved <= credits_left[user_id] and boards_left[user_id] >= 1:
+        group = groups.get(charge.group_id or "", _GroupLeft())
+        credits = min(credits_left[user_id], group.credits)
+        if charge.reserved <= credits and min(boards_left[user_id], group.boards) >= 1:
+            group.credits = _exact(group.credits - charge.reserved)
+            group.boards -= 1
             credits_left[user_id] = _exact(credits_left[user_id] - charge.reserved)
             boards_left[user_id] -= 1
             charges.append(charge)
@@ -125,6 +131,54 @@ def _group_of(user: User | None) -> str | None:
 def _boards_left(uow: UnitOfWork, user_id: str, user: User | None) -> float:
     max_running = None if user is None else user.max_running
     return math.inf if max_running is None else max_running - uow.credits.running(user_id)
+
+
+@dataclass(slots=True, kw_only=True)
+class _GroupLeft:
+    """What the members of a group may still begin together."""
+
+    credits: float = math.inf
+    boards: float = math.inf
+
+
+def _groups_left(uow: UnitOfWork, accounts: Mapping[str, User | None]) -> Mapping[str, _GroupLeft]:
+    """Return what groups of these accounts may still begin, and lock them."""
+    named = {group_id for each in accounts.values() if (group_id := _group_of(each)) is not None}
+    if not named:
+        return {}
+    running = uow.credits.open_charges()
+    found = {}
+    for group_id in sorted(named):  # all lock in one order
+        try:
+            group = uow.accounts.group(group_id, for_update=True)
+        except NotFound:  # removed a moment ago
+            continue
+        held = [each.reserved for each in running if each.group_id == group_id]
+        found[group_id] = _GroupLeft(
+            credits=math.inf if group.credits is None else _exact(group.credits - sum(held)),
+            boards=math.inf if group.max_running is None else group.max_running - len(held),
+        )
+    return found
+
+
+def _use_group(
+    uow: UnitOfWork, group_id: str | None, cost: float, board_s: float, now: datetime
+) -> None:
+    """Count for a group what was used for it; nothing where it is removed."""
+    if group_id is None:
+        return
+    try:
+        group = uow.accounts.group(group_id, for_update=True)
+    except NotFound:
+        return
+    uow.accounts.save_group(
+        replace(
+            group,
+            credits=None if group.credits is None else _exact(group.credits - cost),
+            usage_board_s=decayed(group.usage_board_s, group.usage_at, now) + board_s,
+            usage_at=now,
+        )
+    )
 
 
 def reserve(uow: UnitOfWork, charges: Sequence[Charge], balances: Mapping[str, Balance]) -> None:
@@ -200,6 +254,7 @@ def settle(
             usage_at=now,
         )
     )
+    _use_group(uow, charge.group_id, cost, 0.0 if refunded else board_s, now)
     return settled
 
 
@@ -286,6 +341,7 @@ def charge_idle_times(
                 usage_at=now,
             )
         )
+        _use_group(uow, known.group_id, cost, board_s, now)
 
 
 def set_credits(

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
+from edgeyard.scheduler.model.accounts import decayed
 from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -23,7 +24,7 @@ def entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
     users = {
         each.user_id: each
         for each in uow.accounts.users()
-        if each.max_running is not None or each.share != 1.0
+        if each.max_running is not None or each.share != 1.0 or each.group_id is not None
     }
     balances = {each.user_id: each for each in uow.credits.balances()}
     found = {}
@@ -35,5 +36,36 @@ def entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
             running=running[user_id],
             usage_board_s=held_s[user_id] + (0.0 if balance is None else balance.usage_s(now)),
             share=1.0 if user is None else user.share,
+            group_id=None if user is None else user.group_id,
         )
     return found
+
+
+def group_entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
+    """Return by id what the members of each group have and may have together.
+
+    What runs counts for the group that its user was in when it was placed.
+    """
+    groups = uow.accounts.groups()
+    if not groups:
+        return {}
+    running: Counter[str] = Counter()
+    held_s: defaultdict[str, float] = defaultdict(float)
+    reserved: defaultdict[str, float] = defaultdict(float)
+    for charge in uow.credits.open_charges():
+        if charge.group_id is not None:
+            running[charge.group_id] += 1
+            held_s[charge.group_id] += max(0.0, (now - charge.reserved_at).total_seconds())
+            reserved[charge.group_id] += charge.reserved
+    return {
+        each.group_id: Entitlement(
+            credits_left=None
+            if each.credits is None
+            else round(each.credits - reserved[each.group_id], 6),
+            max_running=each.max_running,
+            running=running[each.group_id],
+            usage_board_s=held_s[each.group_id] + decayed(each.usage_board_s, each.usage_at, now),
+            share=each.share,
+        )
+        for each in groups
+    }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from edgeyard.scheduler.engine.entitlements import entitlements
+from edgeyard.scheduler.engine.entitlements import entitlements, group_entitlements
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import ActiveModel, HostLoad, Knowledge
 from edgeyard.scheduler.model.tariff import Tariff
@@ -42,6 +42,7 @@ def gather(
         host_loads=host_loads,
         max_run_s=max_run_s,
         entitlements=entitlements(uow, now),
+        groups=group_entitlements(uow, now),
         rates=uow.credits.rates(),
         tariff=tariff,
         models=models,

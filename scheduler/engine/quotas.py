@@ -5,11 +5,13 @@ Each check first locks what the user has, so that two changes that each fit can'
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from edgeyard.errors import NotFound, QuotaExceeded, TooLarge
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.quotas import Quotas, check_pending_total, quotas_of
+from edgeyard.scheduler.model.quotas import Quotas, check_pending_total, group_quotas, quotas_of
 from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -21,7 +23,64 @@ _FREE_FILES = (
     "delete files that you no longer need (edgeyard files list, edgeyard files delete), also those "
     "of ended benchmarks (edgeyard files delete --benchmark ID), or ask an operator for more"
 )
+_FREE_BOOKINGS = (
+    "each start_time that is still to come reserves a board: wait until one of them has "
+    "come, cancel one (edgeyard cancel ID), submit without start_time, or ask an operator"
+)
 _QUEUE_RETRY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Holder:
+    """Whose quotas are checked: a user, or the members of a group together."""
+
+    whose: str
+    user_ids: Sequence[str]
+    quotas: Quotas
+
+    def used(self, count: Callable[[str], int]) -> int:
+        """Return what all of them have of something that is counted by user."""
+        return sum(count(user_id) for user_id in self.user_ids)
+
+    def exceeded(
+        self, name: str, used: int, advice: str, retry_after_s: float | None = None
+    ) -> QuotaExceeded:
+        """Return the error of a quota that ``used`` is over."""
+        if self.whose.startswith("group "):
+            advice = f"its members share it: {advice}"
+        limit = getattr(self.quotas, name)
+        return QuotaExceeded(name, limit, used, self.whose, advice, retry_after_s)
+
+
+def _holders(
+    uow: UnitOfWork, user_id: str, quotas: Quotas, *names: str, lock: bool
+) -> Iterator[_Holder]:
+    """Yield the user, and the group that they are in, of those that have one of some quotas.
+
+    Args:
+        uow: Reads the group.
+        user_id: Whose change it is.
+        quotas: Of the user.
+        names: Of the quotas.
+        lock: Let nobody else of them add to what they have until the end of the unit of work.
+    """
+    if any(getattr(quotas, name) is not None for name in names):
+        if lock:
+            uow.usage.lock(user_id)
+        yield _Holder(whose=f"user {user_id}", user_ids=(user_id,), quotas=quotas)
+    try:
+        group_id = uow.accounts.user(user_id).group_id
+        if group_id is None:
+            return
+        together = group_quotas(uow.accounts.group(group_id))
+        if not any(getattr(together, name) is not None for name in names):
+            return
+        if lock:
+            together = group_quotas(uow.accounts.group(group_id, for_update=True))
+    except NotFound:  # Edgeyard's own account, or a group that was removed a moment ago
+        return
+    members = uow.accounts.members(group_id)
+    yield _Holder(whose=f"group {group_id}", user_ids=members, quotas=together)
 
 
 def of_account(uow: UnitOfWork, user_id: str, defaults: Quotas) -> Quotas:
@@ -47,17 +106,16 @@ def check_stored(
     Raises:
         QuotaExceeded: It is too much.
     """
-    whose = f"user {user_id}"
-    if quotas.max_bytes is not None or quotas.max_files is not None:
-        uow.usage.lock(user_id)
-    if quotas.max_bytes is not None:
-        stored_bytes = uow.usage.stored_bytes(user_id)
-        if stored_bytes > quotas.max_bytes + more_bytes:
-            raise QuotaExceeded("max_bytes", quotas.max_bytes, stored_bytes, whose, _FREE_FILES)
-    if files and quotas.max_files is not None:
-        count = uow.usage.files(user_id)
-        if count > quotas.max_files:
-            raise QuotaExceeded("max_files", quotas.max_files, count, whose, _FREE_FILES)
+    for holder in _holders(uow, user_id, quotas, "max_bytes", "max_files", lock=True):
+        max_bytes, max_files = holder.quotas.max_bytes, holder.quotas.max_files
+        if max_bytes is not None:
+            stored_bytes = holder.used(uow.usage.stored_bytes)
+            if stored_bytes > max_bytes + more_bytes:
+                raise holder.exceeded("max_bytes", stored_bytes, _FREE_FILES)
+        if files and max_files is not None:
+            count = holder.used(uow.usage.files)
+            if count > max_files:
+                raise holder.exceeded("max_files", count, _FREE_FILES)
 
 
 def check_planned(
@@ -82,15 +140,16 @@ def check_planned(
     Raises:
         QuotaExceeded: It would be too much.
     """
-    whose = f"user {user_id}"
-    if quotas.max_bytes is not None:
-        planned = uow.usage.stored_bytes(user_id) + more_bytes
-        if planned > quotas.max_bytes:
-            raise QuotaExceeded("max_bytes", quotas.max_bytes, planned, whose, advice)
-    if quotas.max_files is not None:
-        count = uow.usage.files(user_id) + more_files
-        if count > quotas.max_files:
-            raise QuotaExceeded("max_files", quotas.max_files, count, whose, advice)
+    for holder in _holders(uow, user_id, quotas, "max_bytes", "max_files", lock=False):
+        max_bytes, max_files = holder.quotas.max_bytes, holder.quotas.max_files
+        if max_bytes is not None:
+            planned = holder.used(uow.usage.stored_bytes) + more_bytes
+            if planned > max_bytes:
+                raise holder.exceeded("max_bytes", planned, advice)
+        if max_files is not None:
+            count = holder.used(uow.usage.files) + more_files
+            if count > max_files:
+                raise holder.exceeded("max_files", count, advice)
 
 
 def check_upload(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
@@ -123,9 +182,7 @@ def check_queue(uow: UnitOfWork, user: User, quotas: Quotas, max_pending_total: 
     if max_pending_total is not None:
         uow.benchmarks.bound_pending(max_pending_total)
     check_stored(uow, user.user_id, quotas)
-    if quotas.max_pending is not None or quotas.max_live is not None:
-        uow.usage.lock(user.user_id)
-    check_room(uow, user.user_id, quotas)
+    _check_room(uow, user.user_id, quotas, lock=True)
 
 
 def check_room_of_all(uow: UnitOfWork, max_pending_total: int | None, more: int) -> None:
@@ -151,13 +208,19 @@ def check_room(uow: UnitOfWork, user_id: str, quotas: Quotas, more: int = 0) -> 
     Raises:
         QuotaExceeded: It would be too much.
     """
-    for name, limit, count in (
-        ("max_pending", quotas.max_pending, uow.usage.pending),
-        ("max_live", quotas.max_live, uow.usage.live),
-    ):
-        if limit is not None and (planned := count(user_id) + more) > limit:
-            whose = f"user {user_id}"
-            raise QuotaExceeded(name, limit, planned, whose, _FREE_QUEUE, _QUEUE_RETRY_S)
+    _check_room(uow, user_id, quotas, more, lock=False)
+
+
+def _check_room(
+    uow: UnitOfWork, user_id: str, quotas: Quotas, more: int = 0, *, lock: bool
+) -> None:
+    for holder in _holders(uow, user_id, quotas, "max_pending", "max_live", lock=lock):
+        for name, limit, count in (
+            ("max_pending", holder.quotas.max_pending, uow.usage.pending),
+            ("max_live", holder.quotas.max_live, uow.usage.live),
+        ):
+            if limit is not None and (planned := holder.used(count) + more) > limit:
+                raise holder.exceeded(name, planned, _FREE_QUEUE, _QUEUE_RETRY_S)
 
 
 def check_bookings(
@@ -176,17 +239,11 @@ def check_bookings(
     Raises:
         QuotaExceeded: There are too many.
     """
-    if quotas.max_bookings is None:
-        return
-    if not more:
-        uow.usage.lock(user_id)
-    booked = uow.usage.bookings(user_id, now) + more
-    if booked > quotas.max_bookings:
-        advice = (
-            "each start_time that is still to come reserves a board: wait until one of them has "
-            "come, cancel one (edgeyard cancel ID), submit without start_time, or ask an operator"
-        )
-        raise QuotaExceeded("max_bookings", quotas.max_bookings, booked, f"user {user_id}", advice)
+    for holder in _holders(uow, user_id, quotas, "max_bookings", lock=not more):
+        limit = holder.quotas.max_bookings
+        booked = holder.used(lambda each: uow.usage.bookings(each, now)) + more
+        if limit is not None and booked > limit:
+            raise holder.exceeded("max_bookings", booked, _FREE_BOOKINGS)
 
 
 def check_schedules(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
@@ -195,15 +252,12 @@ def check_schedules(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
     Raises:
         QuotaExceeded: There are too many.
     """
-    if quotas.max_schedules is None:
-        return
-    uow.usage.lock(user_id)
-    active = uow.usage.schedules(user_id)
-    if active > quotas.max_schedules:
-        advice = "end one that you no longer need (edgeyard schedules list), or ask an operator"
-        raise QuotaExceeded(
-            "max_schedules", quotas.max_schedules, active, f"user {user_id}", advice
-        )
+    for holder in _holders(uow, user_id, quotas, "max_schedules", lock=True):
+        limit = holder.quotas.max_schedules
+        active = holder.used(uow.usage.schedules)
+        if limit is not None and active > limit:
+            advice = "end one that you no longer need (edgeyard schedules list), or ask an operator"
+            raise holder.exceeded("max_schedules", active, advice)
 
 
 def check_tokens(uow: UnitOfWork, user_id: str, quotas: Quotas, now: datetime) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
 from itertools import count
@@ -401,6 +401,9 @@ class Queue:
         usage_board_s: Board-seconds that its user used, as in
             `edgeyard.scheduler.model.knowledge.Entitlement`.
         shares: Weight of its user in fair sharing, above 0.
+        groups: Id of its user's group; "" for none. Empty: no user is in one.
+        group_usage_board_s: Board-seconds that this group used; 0 without one.
+        group_shares: Weight of the group; 1 without one.
         submit_times_s: Submission on the clock of the world, seconds: Unix time in the lab, the
             log's own clock in a replay.
         processors: int64, how many each takes: one board in the lab.
@@ -431,6 +434,9 @@ class Queue:
     turn_size: int | None = None
     needs: NDArray[np.float64] | None = None
     free: NDArray[np.float64] | None = None
+    groups: tuple[str, ...] = ()
+    group_usage_board_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    group_shares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     look_out: Callable[[], Outlook] | None = None
 
     @cached_property

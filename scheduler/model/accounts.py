@@ -31,6 +31,22 @@ REFUNDED = frozenset(
 """Failures that are not caused by the user: such attempts cost nothing."""
 
 
+def decayed(usage_board_s: float, usage_at: datetime | None, now: datetime) -> float:
+    """Return board-seconds at ``now``: ``usage x 2 ^ -(elapsed / half-life)``.
+
+    A clock that was set back decays nothing.
+
+    Args:
+        usage_board_s: Board-seconds at ``usage_at``.
+        usage_at: None: never used.
+        now: When they are asked for.
+    """
+    if usage_at is None:
+        return 0.0
+    elapsed_s = max(0.0, (now - usage_at).total_seconds())
+    return float(usage_board_s * 2.0 ** -(elapsed_s / USAGE_HALF_LIFE_S))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balance:
     """A user's account of credits and use.
@@ -56,11 +72,8 @@ class Balance:
         return None if self.credits is None else self.credits - self.reserved
 
     def usage_s(self, now: datetime) -> float:
-        """Return the board-seconds at ``now``: ``usage x 2 ^ -(elapsed / half-life)``."""
-        if self.usage_at is None:
-            return 0.0
-        elapsed_s = max(0.0, (now - self.usage_at).total_seconds())
-        return float(self.usage_board_s * 2.0 ** -(elapsed_s / USAGE_HALF_LIFE_S))
+        """Return the board-seconds at ``now``, as `decayed`."""
+        return decayed(self.usage_board_s, self.usage_at, now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

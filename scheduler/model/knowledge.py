@@ -48,6 +48,7 @@ class Entitlement:
         usage_board_s: Board-seconds used, decayed by half in each half-life; includes what running
             attempts have used so far.
         share: Weight in fair sharing.
+        group_id: The user's group, whose own entitlement is in `Knowledge.groups`; None: none.
     """
 
     credits_left: float | None = None
@@ -55,6 +56,7 @@ class Entitlement:
     running: int = 0
     usage_board_s: float = 0.0
     share: float = 1.0
+    group_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +101,7 @@ class Knowledge:
     Attributes:
         runs: Ended attempts, oldest first: `History((run, ...))`.
         entitlements: By user id; a missing user has no limits.
+        groups: What the members of a group have and may have together, by its id.
         rates: Credits per board-second, by family; 1 for others.
         tariff: Factors on the rates, by hour of the day.
         max_run_s: Time limit of runs without a user_time.
@@ -112,6 +115,7 @@ class Knowledge:
 
     runs: History = field(default_factory=History)
     entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
+    groups: Mapping[str, Entitlement] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     tariff: Tariff = field(default_factory=Tariff)
     max_run_s: float = DEFAULT_MAX_RUN_S

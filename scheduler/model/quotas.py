@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from edgeyard.errors import QuotaExceeded
-from edgeyard.scheduler.model.users import Role, User
+from edgeyard.scheduler.model.users import Group, Role, User
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +68,17 @@ USED = {
     "max_tokens": "tokens",
 }
 """Field of `Usage` by the quota that bounds it; the others hold for each run."""
+
+
+GROUP_QUOTA_NAMES = (
+    "max_bytes", "max_files", "max_pending", "max_live", "max_bookings", "max_schedules"
+)  # fmt: skip
+"""Quotas that a group may have: they bound the sum over its members."""
+
+
+def group_quotas(group: Group) -> Quotas:
+    """Return what a group's members may have together."""
+    return Quotas(**{name: getattr(group, name) for name in GROUP_QUOTA_NAMES})
 
 
 def quotas_of(user: User, defaults: Quotas) -> Quotas:

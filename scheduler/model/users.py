@@ -30,7 +30,7 @@ class User:
         max_running: Maximum number of its benchmarks that hold boards; None: unlimited.
         share: Weight in fair sharing, above 0.
         max_lease_s: Maximum total time of its leases; 0: none. Operators have no limit.
-        group_id: Group that its use counts for in reports; None: it is in none.
+        group_id: The `Group` that it is in; None: none.
         boards: For a host's account, the boards whose results it may upload, by ``target_uid``; a
             ``*`` at the end matches any suffix.
         max_bytes: This and the following are the account's own quotas, see
@@ -69,6 +69,38 @@ class User:
             target_uid.startswith(board[:-1]) if board.endswith("*") else target_uid == board
             for board in self.boards
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Users who share limits, credits and a weight in fair sharing; None: no such limit.
+
+    What members have counts together; each member's own limits hold beside it.
+
+    Attributes:
+        share: Weight of all members together in fair sharing, above 0.
+        credits: Not yet spent, including what attempts of the group have reserved.
+        max_running: Maximum number of attempts of the group that hold boards.
+        max_bytes: This and the following bound the sums over the members, each counted as in
+            `edgeyard.scheduler.model.quotas.Quotas`.
+        usage_board_s: Board-seconds that were used for the group, decayed by half in each
+            half-life, at ``usage_at``: of everybody who was in it when the run was placed.
+        usage_at: None: never used.
+    """
+
+    group_id: str
+    created_at: datetime
+    share: float = 1.0
+    credits: float | None = None
+    max_running: int | None = None
+    max_bytes: int | None = None
+    max_files: int | None = None
+    max_pending: int | None = None
+    max_live: int | None = None
+    max_bookings: int | None = None
+    max_schedules: int | None = None
+    usage_board_s: float = 0.0
+    usage_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

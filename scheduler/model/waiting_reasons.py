@@ -182,21 +182,35 @@ def only_board_of_gang(target_uid: str) -> WaitReason:
     )
 
 
-def quota(max_running: int) -> WaitReason:
-    """Return the reason of a benchmark whose user has as many on boards as the account allows."""
+def quota(max_running: int, group_id: str | None = None) -> WaitReason:
+    """Return the reason of a benchmark whose user has as many on boards as the account allows.
+
+    Args:
+        max_running: How many are allowed.
+        group_id: The group whose members share this limit; None: it is the user's own.
+    """
     number = {0: "no benchmark", 1: "1 benchmark"}.get(max_running, f"{max_running} benchmarks")
+    whose = "your account" if group_id is None else f"your group {group_id}"
+    more = "" if group_id is None else ", or for an operator to allow the group more"
     return WaitReason(
         reason=WaitingReason.QUOTA,
-        sentence=f"your account may have {number} on boards at once: waits for one to end",
+        sentence=f"{whose} may have {number} on boards at once: waits for one to end{more}",
     )
 
 
-def budget(max_credits: float) -> WaitReason:
-    """Return the reason of a benchmark that may cost more credits than its user has left."""
+def budget(max_credits: float, group_id: str | None = None) -> WaitReason:
+    """Return the reason of a benchmark that may cost more credits than its user has left.
+
+    Args:
+        max_credits: What it may cost.
+        group_id: The group whose members share the credits; None: they are the user's own.
+    """
+    whose = "your account" if group_id is None else f"your group {group_id}"
+    others = "yours" if group_id is None else "the group"
     return WaitReason(
         reason=WaitingReason.BUDGET,
-        sentence=f"it may cost {max_credits:g} credits, and your account has fewer left: waits for "
-        "others of yours to end, or for more credits; a shorter user_time reserves less",
+        sentence=f"it may cost {max_credits:g} credits, and {whose} has fewer left: waits for "
+        f"others of {others} to end, or for more credits; a shorter user_time reserves less",
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from edgeyard.scheduler.model.quotas import Usage
-from edgeyard.scheduler.model.users import ApiToken, Login, User
+from edgeyard.scheduler.model.users import ApiToken, Group, Login, User
 
 
 class Accounts(Protocol):
@@ -42,6 +42,49 @@ class Accounts(Protocol):
 
     def users(self) -> Sequence[User]:
         """Return all accounts in order of id."""
+        ...
+
+    def add_group(self, group: Group) -> None:
+        """Create a group.
+
+        Raises:
+            Conflict: The id is taken.
+        """
+        ...
+
+    def save_group(self, group: Group) -> None:
+        """Store a changed group.
+
+        Raises:
+            NotFound: There is no such group.
+        """
+        ...
+
+    def group(self, group_id: str, *, for_update: bool = False) -> Group:
+        """Return a group.
+
+        Args:
+            for_update: Lock it until the end of the unit of work.
+
+        Raises:
+            NotFound: There is no such group.
+        """
+        ...
+
+    def groups(self) -> Sequence[Group]:
+        """Return all groups in order of id."""
+        ...
+
+    def members(self, group_id: str) -> Sequence[str]:
+        """Return the ids of a group's users in their order."""
+        ...
+
+    def remove_group(self, group_id: str) -> None:
+        """Remove a group; its members are in none then.
+
+        Raises:
+            NotFound: There is no such group.
+        """
         ...
 
     def add_token(self, token: ApiToken) -> None:

@@ -9,10 +9,10 @@ from typing import Any, cast
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
+from edgeyard.scheduler.model.users import ApiToken, Group, Login, Role, User
 from edgeyard.scheduler.ports import Accounts
 from edgeyard.scheduler.store.rows import Row, flat_row
-from edgeyard.scheduler.store.tables import logins, tokens, users
+from edgeyard.scheduler.store.tables import logins, tokens, user_groups, users
 from edgeyard.scheduler.store.transaction import Transaction
 
 _USER = select(users).where(users.c.user_id == bindparam("id"))
@@ -20,6 +20,12 @@ _USER_LOCKED = _USER.with_for_update(key_share=True)
 _BY_HASH = select(tokens).where(tokens.c.sha256 == bindparam("sha256"))
 _TOKEN = select(tokens).where(tokens.c.token_id == bindparam("id"))
 _TOKEN_LOCKED = _TOKEN.with_for_update()
+_GROUP = select(user_groups).where(user_groups.c.group_id == bindparam("id"))
+_GROUP_LOCKED = _GROUP.with_for_update()
+_GROUPS = select(user_groups).order_by(user_groups.c.group_id)
+_MEMBERS = (
+    select(users.c.user_id).where(users.c.group_id == bindparam("id")).order_by(users.c.user_id)
+)
 _USERS = select(users).order_by(users.c.user_id)
 
 
@@ -49,6 +55,35 @@ class SqlAccounts(Accounts):
 
     def users(self) -> Sequence[User]:
         return [_user(row) for row in self._tx.rows(_USERS)]
+
+    def add_group(self, group: Group) -> None:
+        if not self._tx.insert(user_groups, flat_row(group)):
+            raise Conflict(f"group {group.group_id} already exists")
+
+    def save_group(self, group: Group) -> None:
+        which = user_groups.c.group_id == group.group_id
+        saved = self._tx.run(update(user_groups).where(which).values(flat_row(group)))
+        if not saved.rowcount:
+            raise NotFound("group", group.group_id)
+
+    def group(self, group_id: str, *, for_update: bool = False) -> Group:
+        locked = for_update and self._tx.locks
+        row = self._tx.row(_GROUP_LOCKED if locked else _GROUP, {"id": group_id})
+        if row is None:
+            raise NotFound("group", group_id)
+        return _group(row)
+
+    def groups(self) -> Sequence[Group]:
+        return [_group(row) for row in self._tx.rows(_GROUPS)]
+
+    def members(self, group_id: str) -> Sequence[str]:
+        return [str(row["user_id"]) for row in self._tx.rows(_MEMBERS, {"id": group_id})]
+
+    def remove_group(self, group_id: str) -> None:
+        gone = self._tx.run(delete(user_groups).where(user_groups.c.group_id == group_id))
+        if not gone.rowcount:
+            raise NotFound("group", group_id)
+        self._tx.run(update(users).where(users.c.group_id == group_id).values(group_id=None))
 
     def add_token(self, token: ApiToken) -> None:
         if not self._tx.insert(tokens, flat_row(token)):
@@ -138,6 +173,10 @@ class SqlAccounts(Accounts):
 
 def _user(row: Row) -> User:
     return User(**cast("dict[str, Any]", {**row, "role": Role(cast(str, row["role"]))}))
+
+
+def _group(row: Row) -> Group:
+    return Group(**cast("dict[str, Any]", dict(row)))
 
 
 def _token(row: Row) -> ApiToken:

@@ -509,7 +509,25 @@ users = Table(
     Column("max_run_files", BigInteger),
     Column("max_run_bytes", BigInteger),
     Column("max_bookings", BigInteger),
-    Column("group_id", Text),
+    Column("group_id", Text, index=True),
+)
+
+user_groups = Table(
+    "user_groups",
+    metadata,
+    Column("group_id", Text, primary_key=True),
+    Column("created_at", UtcTime, nullable=False),
+    Column("share", Float, nullable=False),
+    Column("credits", CreditAmount),
+    Column("max_running", Integer),
+    Column("max_bytes", BigInteger),
+    Column("max_files", BigInteger),
+    Column("max_pending", BigInteger),
+    Column("max_live", BigInteger),
+    Column("max_bookings", BigInteger),
+    Column("max_schedules", BigInteger),
+    Column("usage_board_s", Float, nullable=False),
+    Column("usage_at", UtcTime),
 )
 
 user_contents = Table(

@@ -284,9 +284,22 @@ class User(msgspec.Struct, kw_only=True, omit_defaults=True):
         usage_board_s: Board-seconds, decayed.
         share: Weight in fair sharing.
         credits_left: Neither spent nor reserved; None: unlimited.
+        group_id: The group of ``groups`` that the user is in; None: none.
     """
 
     user_id: _Text
+    group_id: _Text | None = None
+    usage_board_s: _Number = 0.0
+    share: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    running: Annotated[int, msgspec.Meta(ge=0)] = 0
+    max_running: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    credits_left: float | None = None
+
+
+class UserGroup(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What the members of a group may use together, and have used; see `User`."""
+
+    group_id: _Text
     usage_board_s: _Number = 0.0
     share: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     running: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -316,6 +329,7 @@ class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
     jobs: list[Job] = []
     links: list[Link] = []
     users: list[User] = []
+    groups: list[UserGroup] = []
     schema: str = SCHEMA
     source: _Text = ""
     run: _Text = ""
@@ -633,8 +647,19 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
                     running=each.running,
                     usage_board_s=each.usage_board_s,
                     share=each.share,
+                    group_id=each.group_id,
                 )
                 for each in data.users
+            },
+            groups={
+                each.group_id: Entitlement(
+                    credits_left=each.credits_left,
+                    max_running=each.max_running,
+                    running=each.running,
+                    usage_board_s=each.usage_board_s,
+                    share=each.share,
+                )
+                for each in data.groups
             },
             rates=data.rates,
             tariff=Tariff(tuple(data.tariff)),
@@ -832,8 +857,20 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
                 running=each.running,
                 max_running=each.max_running,
                 credits_left=each.credits_left,
+                group_id=each.group_id,
             )
             for name, each in sorted(knowledge.entitlements.items())
+        ],
+        groups=[
+            UserGroup(
+                group_id=name,
+                usage_board_s=each.usage_board_s,
+                share=each.share,
+                running=each.running,
+                max_running=each.max_running,
+                credits_left=each.credits_left,
+            )
+            for name, each in sorted(knowledge.groups.items())
         ],
         source=source,
         now=given.now,

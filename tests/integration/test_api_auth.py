@@ -158,6 +158,11 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/limits"): USERS,
     ("GET", "/v1/limits/users"): OPERATORS,
     ("GET", "/v1/usage"): USERS,
+    ("GET", "/v1/groups"): USERS,
+    ("POST", "/v1/groups"): OPERATORS,
+    ("GET", "/v1/groups/{group_id}"): OWNERS,
+    ("PATCH", "/v1/groups/{group_id}"): OPERATORS,
+    ("DELETE", "/v1/groups/{group_id}"): OPERATORS,
     ("GET", "/v1/users"): OPERATORS,
     ("POST", "/v1/users"): OPERATORS,
     ("PATCH", "/v1/users/{user_id}"): OPERATORS,
@@ -570,6 +575,15 @@ _CHECK: dict[str, object] = {
 }
 
 
+def _group(api: Api) -> dict[str, str]:
+    """Alice's."""
+    group_id = f"group-{secrets.token_hex(4)}"
+    operator = api.as_("operator")
+    assert operator.post("/v1/groups", json={"group_id": group_id}).status_code == 201
+    assert operator.patch("/v1/users/alice", json={"group_id": group_id}).status_code == 200
+    return {"group_id": group_id}
+
+
 MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"benchmark_id", "job"}, _benchmark),
     ({"schedule_id"}, _schedule),
@@ -579,6 +593,7 @@ MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"token_id"}, _token),
     ({"lease_id"}, _lease),
     ({"share_id"}, _share),
+    ({"group_id"}, _group),
     ({"check_id"}, _check),
     ({"scenario", "run_id"}, _scenario),
     ({"inventory_id", "engine", "key"}, _registrations),
@@ -623,6 +638,8 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/scenarios/{scenario}/tags": {"json": {"add": ["x"]}},
     "/v1/simulations/{run_id}": {"json": {"scenario": "paper", "policy": "default", "seed": 1}},
     "/v1/twin": {"json": NODE},
+    "/v1/groups": {"json": {"group_id": "new"}},
+    "/v1/groups/{group_id}": {"json": {"share": 2}},
     "/v1/users": {"json": {"user_id": "new"}},
     "/v1/users/{user_id}": {"json": {"max_priority": 4}},
     "/v1/users/{user_id}/credits": {"json": {"credits": 1000}},

@@ -322,6 +322,8 @@ def test_use_counts_for_the_group_that_the_user_was_in(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(api, monkeypatch)
+    for name in ("vision", "audio"):
+        printed(run("groups", "add", name))
     printed(run("users", "update", "alice", "--group", "vision"))
     printed(run("users", "create", "carol", "--group", "vision"))
     ran(api, "alice", 600.0)

@@ -6,7 +6,7 @@ each that was there before it, plus the run that is under way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import numpy as np
@@ -156,6 +156,113 @@ def test_fair_share_remembers_who_used_the_lab() -> None:
     queue = queue_of(jobs, np.array([90, 50]), zero, knowledge=knowledge)
     assert FairShare().order(queue).tolist() == [1, 0]
     assert FairShare().reason(queue, 0) == "its user used 10000 board-seconds lately"
+
+
+USERS = ("ann", "bob", "cleo", "dan")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    jobs=st.lists(
+        st.tuples(st.sampled_from(USERS), st.floats(1, 1000), st.integers(1, 100)),
+        min_size=1,
+        max_size=20,
+    ),
+    used=st.tuples(*[st.floats(0, 5000)] * 4),
+    shares=st.tuples(*[st.sampled_from([0.5, 1.0, 3.0])] * 4),
+)
+def test_groups_of_one_that_used_the_same_change_nothing(
+    jobs: list[tuple[str, float, int]],
+    used: tuple[float, ...],
+    shares: tuple[float, ...],
+) -> None:
+    """As do groups in which nobody is."""
+    waiting = [
+        pending(f"b-{n:02}", user_id=user, user_time_s=run_s)
+        for n, (user, run_s, _) in enumerate(jobs)
+    ]
+    priorities = np.array([each[2] for each in jobs])
+    zero = np.zeros(len(jobs))
+    owed = {
+        user: Entitlement(usage_board_s=usage, share=share)
+        for user, usage, share in zip(USERS, used, shares, strict=True)
+    }
+    alone = {user: replace(each, group_id=f"of-{user}") for user, each in owed.items()}
+    orders = [
+        FairShare()
+        .order(queue_of(waiting, priorities, zero, knowledge=Knowledge(**given)))
+        .tolist()
+        for given in (
+            {"entitlements": owed},
+            {"entitlements": owed, "groups": {"empty": Entitlement(usage_board_s=9.0)}},
+            {
+                "entitlements": alone,
+                "groups": {f"of-{user}": each for user, each in owed.items()},
+            },
+        )
+    ]
+    assert orders[0] == orders[1] == orders[2]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    runs=st.lists(st.tuples(*[st.floats(5, 300)] * 4), min_size=12, max_size=12),
+    shares=st.tuples(st.sampled_from([0.5, 1.0, 3.0]), st.sampled_from([1.0, 2.0])),
+    own=st.sampled_from([0.5, 1.0, 4.0]),
+)
+def test_fair_share_is_of_groups_first_and_of_their_members_then(
+    runs: list[tuple[float, ...]], shares: tuple[float, float], own: float
+) -> None:
+    """Three of one group, one of another: while all wait, groups differ by a run of each."""
+    group_of = {"ann": "big", "bob": "big", "cleo": "big", "dan": "small"}
+    share = {"big": shares[0], "small": shares[1]}
+    share_of = {"ann": own, "bob": 1.0, "cleo": 1.0, "dan": 1.0}
+    left = {
+        user: [
+            pending(f"{user}-{n:02}", user_id=user, user_time_s=run[place])
+            for n, run in enumerate(runs)
+        ]
+        for place, user in enumerate(USERS)
+    }
+    longest = max(max(run) for run in runs)
+    used, of_user = dict.fromkeys(share, 0.0), dict.fromkeys(USERS, 0.0)
+    while all(left.values()):
+        jobs = [each for user in USERS for each in left[user]]
+        knowledge = Knowledge(
+            entitlements={
+                user: Entitlement(
+                    usage_board_s=of_user[user], share=share_of[user], group_id=group_of[user]
+                )
+                for user in USERS
+            },
+            groups={
+                name: Entitlement(usage_board_s=used[name], share=share[name]) for name in share
+            },
+        )
+        zero = np.zeros(len(jobs))
+        queue = queue_of(jobs, zero.astype(np.int64) + 50, zero, knowledge=knowledge)
+        first = jobs[int(np.argmin(FairShare().order(queue)))]
+        left[first.user_id].remove(first)
+        used[group_of[first.user_id]] += first.user_time_s or 0.0
+        of_user[first.user_id] += first.user_time_s or 0.0
+        apart = abs(used["big"] / share["big"] - used["small"] / share["small"])
+        assert apart <= sum(longest / each for each in share.values()) + 1e-6
+        within = [of_user[user] / share_of[user] for user in ("ann", "bob", "cleo")]
+        assert max(within) - min(within) <= longest * (1 + 1 / own) + 1e-6
+
+
+def test_fair_share_says_what_the_group_has_used() -> None:
+    jobs = [pending("a", user_id="ann"), pending("b", user_id="bob")]
+    knowledge = Knowledge(
+        entitlements={"ann": Entitlement(group_id="vision")},
+        groups={"vision": Entitlement(usage_board_s=7200.0, share=2.0)},
+    )
+    queue = queue_of(jobs, np.array([90, 50]), np.zeros(2), knowledge=knowledge)
+    assert FairShare().order(queue).tolist() == [1, 0]
+    assert FairShare().reason(queue, 0) == (
+        "its group vision used 7200 board-seconds lately, a share of 2; "
+        "its user used 0 board-seconds lately"
+    )
 
 
 def test_the_shortest_runs_first_and_the_unknown_in_the_middle() -> None:

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0070"
-down_revision = "0067"
+down_revision = "0068"
 
 
 def upgrade() -> None:
