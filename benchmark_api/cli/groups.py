@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
@@ -173,5 +174,6 @@ def _show(session: Session, group: Row) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Register the group of commands."""
+    verbs: Mapping[str, Callable[..., None]]
     verbs = {"list": list_groups, "show": show, "add": add, "change": change, "remove": remove}
     add_group(app, "groups", "Groups of users: shared limits, credits and share.", verbs)

@@ -183,14 +183,14 @@ class AccountLimits:
             InvalidInput: The account has too few credits for it even when nothing else runs, or may
                 not run anything; or the benchmark's own budget pays for no run.
         """
-        for whose, most in self._max_running:
-            if most == 0:
+        for whose, boards in self._max_running:
+            if boards == 0:
                 raise InvalidInput.at("", f"{whose} may have no benchmarks on boards", _ASK)
-            if description.count > most:
+            if description.count > boards:
                 raise InvalidInput.at(
                     "/count",
                     f"is {description.count}, more than {whose} may have on boards at once",
-                    f"at most {most}",
+                    f"at most {boards}",
                 )
         if not self._credits and description.user_budget is None:
             return
