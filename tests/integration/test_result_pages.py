@@ -59,7 +59,7 @@ def measured(api: Api, latencies: bytes, **more: object) -> str:
     return benchmark_id
 
 
-def _report(benchmark_id: str, **more: object) -> bytes:
+def _report(benchmark_id: str, **more: Any) -> bytes:
     warmup = {
         "settled": True,
         "runs": 2,

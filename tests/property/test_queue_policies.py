@@ -188,18 +188,14 @@ def test_groups_of_one_that_used_the_same_change_nothing(
         for user, usage, share in zip(USERS, used, shares, strict=True)
     }
     alone = {user: replace(each, group_id=f"of-{user}") for user, each in owed.items()}
+    situations = (
+        Knowledge(entitlements=owed),
+        Knowledge(entitlements=owed, groups={"empty": Entitlement(usage_board_s=9.0)}),
+        Knowledge(entitlements=alone, groups={f"of-{user}": each for user, each in owed.items()}),
+    )
     orders = [
-        FairShare()
-        .order(queue_of(waiting, priorities, zero, knowledge=Knowledge(**given)))
-        .tolist()
-        for given in (
-            {"entitlements": owed},
-            {"entitlements": owed, "groups": {"empty": Entitlement(usage_board_s=9.0)}},
-            {
-                "entitlements": alone,
-                "groups": {f"of-{user}": each for user, each in owed.items()},
-            },
-        )
+        FairShare().order(queue_of(waiting, priorities, zero, knowledge=known)).tolist()
+        for known in situations
     ]
     assert orders[0] == orders[1] == orders[2]
 

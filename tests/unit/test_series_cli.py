@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,11 +32,16 @@ def no_ci(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def stated(server: FakeServer, *words: str) -> dict[str, object]:
     """What a submission with these flags states for its series."""
-    accepted = {"benchmark_id": "a", "status": "pending", "forecast": None, "links": {}}
+    accepted: dict[str, object] = {
+        "benchmark_id": "a",
+        "status": "pending",
+        "forecast": None,
+        "links": {},
+    }
     server.on("POST", "/v1/benchmarks", Answer({**accepted, "warnings": []}, 202))
     server.on("GET", "/v1/benchmarks/a", benchmark("a"))
     run(*SUBMIT, "--target", "rpi4b", *words)
-    body = server.of("POST", "/v1/benchmarks")[-1].json
+    body: Any = server.of("POST", "/v1/benchmarks")[-1].json
     return {name: body[name] for name in ("series", "git_commit", "link") if name in body}
 
 

@@ -70,7 +70,7 @@ class Board:
             duration_s=duration_s,
             window_s=window_s,
             clock=self.clock,
-            note=[].append if notes is None else notes.append,
+            note=([] if notes is None else notes).append,
         )
 
 
@@ -210,7 +210,7 @@ def test_the_sentence_says_when_it_was_steady_and_throttled() -> None:
         "Steady from 4 min on, p50 150 ms: the result is of this part. Throttling after 4 min: "
         "firmware or kernel report it."
     )
-    never = {"after_s": None, "sign": None, "watched": []}
+    never: dict[str, object] = {"after_s": None, "sign": None, "watched": []}
     sentence = soak_sentence(a_soak(steady=None, throttling=never))
     assert "Not steady within 10 min" in sentence
     assert "reports neither" in sentence

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0071"
-down_revision = "0070"
+revision = "0070"
+down_revision = "0069"
 
 _NAMED = sa.text("series IS NOT NULL")
 _POINT = sa.text("status = 'completed' AND series IS NOT NULL AND target_uid IS NOT NULL")

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0070"
+revision = "0069"
 down_revision = "0068"
 
 
