@@ -344,7 +344,9 @@ def events(
 
 
 def _act_what(row: Row) -> str:
-    about = plain(row.get("board") or row.get("benchmark_id"))
+    data = row.get("data")
+    group_id = data.get("group_id") if isinstance(data, dict) else None
+    about = plain(row.get("board") or row.get("benchmark_id") or group_id)
     count = row.get("count")
     times = f"{count} times" if isinstance(count, int) and count > 1 else ""
     return " ".join(filter(None, [about, times, _act_change(row)]))

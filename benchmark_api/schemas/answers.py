@@ -997,7 +997,8 @@ class SoakResult(Struct, frozen=True, kw_only=True):
     """A soak: what each window showed, and from when on the board was steady.
 
     ``steady`` is null where it never was, and the result is that of all windows then. ``overhead``
-    is the share of the time in which no inference was timed: Edgeyard's own share of a core.
+    is the processor time that the measuring process took beside inferences, over the time of the
+    soak: Edgeyard's own share of a core.
     """
 
     duration_s: float

@@ -112,7 +112,8 @@ class Soak:
 
     Attributes:
         steady_from: Index of the first steady window; None: it did not become steady.
-        overhead: Share of the time that no inference was timed in: Edgeyard's own.
+        overhead: Processor time that the measuring process took beside inferences, over the time
+            of the soak: Edgeyard's own share of a core.
         measurement: Of the steady part, or of all where there is none.
     """
 
@@ -208,11 +209,12 @@ def soak(
     )
     count = max(1, round(duration_s / window_s))
     windows: List[Window] = []
-    timed_ns = 0.0
+    own_cpu_ns = 0
     gc.collect()
     gc.disable()  # a collection of ours is no property of the model
     try:
         began = clock()
+        cpu_ns = time.process_time_ns()
         for index in range(count):
             until_s = duration_s if index == count - 1 else (index + 1) * window_s
             if windows and windows[-1].end_s >= until_s:
@@ -225,8 +227,9 @@ def soak(
             while not chunks or now_s < until_s:
                 span_s = min(_CHUNK_S, window_s / _CHUNKS_A_WINDOW, max(0.0, until_s - now_s))
                 many = max(1, math.ceil(span_s / max(number_s, 1e-9) / loops))
+                own_cpu_ns += time.process_time_ns() - cpu_ns
                 taken = np.array(timed_loops(session.run, feeds, many, loops, clock))
-                timed_ns += float(taken.sum()) * loops
+                cpu_ns = time.process_time_ns()
                 chunks.append(taken / 1e6)
                 watch.look()
                 before_s, now_s = now_s, (clock() - began) / 1e9
@@ -242,6 +245,7 @@ def soak(
                     conditions=watch.stop(),
                 )
             )
+        own_cpu_ns += time.process_time_ns() - cpu_ns
         wall_ns = clock() - began
     finally:
         gc.enable()
@@ -259,7 +263,7 @@ def soak(
         window_s=window_s,
         windows=windows,
         steady_from=first,
-        overhead=max(0.0, 1 - timed_ns / wall_ns),
+        overhead=own_cpu_ns / wall_ns,
         measurement=Measurement(
             latencies_ms=latencies,
             warmup=ready.warmup,

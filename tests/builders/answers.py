@@ -321,6 +321,7 @@ def results(benchmark_id: str = ID, verdict: str = "comparable") -> Body:
         "summary": row(benchmark_id, verdict=verdict, reasons=whole["verdict"]["reasons"]),
         "inference": [],
         "layers": None,
+        "soak": None,
         "reports": [{"attempt": 1, "received_at": "2026-11-21T08:00:03Z", "report": whole}],
         "files": [
             {

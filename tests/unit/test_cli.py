@@ -1216,6 +1216,7 @@ def no_result(status: str) -> dict[str, object]:
         "summary": None,
         "inference": [],
         "layers": None,
+        "soak": None,
         "reports": [],
         "files": [],
     }

@@ -483,6 +483,7 @@ def test_no_result_yet_is_no_error() -> None:
         "summary": None,
         "inference": [],
         "layers": None,
+        "soak": None,
         "reports": [],
         "files": [],
     }
