@@ -28,8 +28,8 @@ LOOK_BACK = 60
 _WIDTH = 0.1
 """Factor on the usual inverse bandwidth. Wider than usual, so that the night's noise, which falls
 within it, adds up as squares do, and an outlier, which falls outside, is bounded: with 0.5 instead
-of 0.1, 87 to 92 instead of 98 % of shifts by 5 % were found in four nights at as many false ones, in
-25 simulated years."""
+of 0.1, 87 to 92 instead of 98 % of shifts by 5 % were found in four nights at as many false ones,
+in 25 simulated years."""
 
 _MIN_NOISE = 0.002
 """Smaller differences of logarithms are equal: clocks and rounding have steps."""
