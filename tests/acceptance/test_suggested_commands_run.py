@@ -60,6 +60,7 @@ NOT_RUN = (
         "needs a hundred runs or a model: tests/integration/test_models.py",
     ),
     (r"--cron-by nomad\b", "needs a Nomad: tests/acceptance/test_nomad_recurring.py"),
+    (r"--soak 30m\b", "runs for half an hour: tests/acceptance/test_loads.py"),
     (r"^events --follow\b", "follows without end: tests/integration/test_acts.py"),
     (r"^files abandon\b", "needs an upload that was interrupted"),
     (r"^strays stop\b|^preempt\b", "needs a stray job or a run that is under way"),
@@ -119,6 +120,15 @@ class Lab:
             return False
         return True
 
+    def check(self) -> str:
+        """Return the id of a new check."""
+        body = {
+            "baseline": {"benchmark_id": self.ended[0]},
+            "candidate": {"parameters": {"threads": 1}},
+        }
+        made: Any = self.client.api.post("/v1/checks", body)
+        return str(made["check_id"])
+
     def new_folder(self) -> str:
         """Return the name of a folder that does not exist."""
         self.made += 1
@@ -150,6 +160,9 @@ class Lab:
             r"^users create ada\b": f"users create ada-{self.made}",
             r"--user (prometheus|wallboard)\b": "--user admin",  # made by the line before
             r"\bFILE\b": "mine.toml",
+            r"\{origin\}": self.ended[0],
+            r"\bGROUP\b": "vision",
+            r"\bcheck-0123456789abcdef\b": self.check() if "check-0" in text else "",
             r"--count 3\b": "--count 2",  # emumid has two boards
         }
         for pattern, value in values.items():
@@ -183,7 +196,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         {"x": [1, 3, 224, 224]},
         {"scores": [1, 3]},
     )
-    for name in ("digits", "net", "net-int8", "mobilenet", "resnet18", "squeezenet"):
+    for name in ("digits", "net", "net-int8", "mobilenet", "resnet18", "squeezenet", "detector-v7"):
         (folder / f"{name}.onnx").write_bytes(images + b"\x2a" + bytes([len(name)]) + name.encode())
     for name in (
         "digits.tflite",
@@ -211,7 +224,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         for tags in (["main", "nightly", "demo"], [], []):
             submitted = client.submit(
                 model=folder / "net.onnx", runtime="ort", benchmark_type="TYPE1",
-                target="emumid", nb_inference=3, tags=tags,
+                target="emumid", nb_inference=3, tags=tags, series="detector",
             )  # fmt: skip
             made.ended.append(submitted.benchmark_id)
         client.submit(
@@ -239,6 +252,11 @@ def reason_not_to_run(words: str) -> str | None:
 ALL = sorted({" ".join(words.split()) for _, words in suggestions()})
 
 
+def open_batch() -> bytes:
+    """A model that takes any number of rows."""
+    return model_of([helper.make_node("Relu", ["x"], ["y"])], {"x": ["n", 4]}, {"y": ["n", 4]})
+
+
 def prepare(lab: Lab, words: str) -> None:
     """Make what earlier lines of the same page would have made."""
     if "mine.toml" in words or "FILE" in words.split():
@@ -256,6 +274,11 @@ def prepare(lab: Lab, words: str) -> None:
     if words == "boards release BOARD":
         lease = ["boards", "lease", "emumid-0001-0001", "--until", "+1 h", "--user", "ada"]
         CliRunner().invoke(app, lease, catch_exceptions=False)
+    if "--sweep" in words:
+        (lab.folder / "net.onnx").write_bytes(open_batch())
+    if re.search(r"\b(vision|GROUP)\b", words):
+        action = "remove" if words.startswith("groups add") else "add"
+        CliRunner().invoke(app, ["groups", action, "vision"], catch_exceptions=False)
     if words.startswith("users credit"):
         CliRunner().invoke(app, ["users", "credit", "ada", "1000"], catch_exceptions=False)
 
