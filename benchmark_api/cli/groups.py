@@ -32,8 +32,8 @@ def _members(row: Row) -> str:
 
 def _used(row: Row, used: str, limit: str) -> str:
     shown = size if used == "stored_bytes" else plain
-    most = row.get(limit)
-    return shown(row.get(used)) + ("" if most is None else f" of {shown(most)}")
+    maximum = row.get(limit)
+    return shown(row.get(used)) + ("" if maximum is None else f" of {shown(maximum)}")
 
 
 _COLUMNS = (

@@ -166,8 +166,8 @@ class AccountLimits:
         if group is not None:
             limits.append((f"your group {group.group_id}", group.max_running))
             credits.append((f"your group {group.group_id}", group.credits))
-        self._max_running = [(whose, most) for whose, most in limits if most is not None]
-        self._credits = [(whose, most) for whose, most in credits if most is not None]
+        self._max_running = [(whose, boards) for whose, boards in limits if boards is not None]
+        self._credits = [(whose, left) for whose, left in credits if left is not None]
         self._uow = uow
         self._max_run_s = services.settings.default_user_time_s
         self._factor = min(parse_tariff(services.settings.tariff).factors, default=1.0)
@@ -209,14 +209,14 @@ class AccountLimits:
             description.user_time_s, description.user_budget, rate, self._max_run_s
         )
         count = description.count
-        for whose, most in self._credits:
-            if round(count * rate * bound_s, 6) > most:
+        for whose, left in self._credits:
+            if round(count * rate * bound_s, 6) > left:
                 runs = "a run" if count == 1 else f"{count} runs"
                 raise InvalidInput.at(
                     "/user_time",
                     f"{runs} of {bound_s:g} s may cost {count * rate * bound_s:g} credits, and "
-                    f"{whose} has {most:g}",
-                    f"at most {most / rate / count:g} s, or more credits",
+                    f"{whose} has {left:g}",
+                    f"at most {left / rate / count:g} s, or more credits",
                 )
 
 
