@@ -104,7 +104,8 @@ ratios, `series`, `check`, plots, the HTML page, `edgeyard export` and data fram
 The primary metric of TYPE1, TYPE2 and TYPE3 is the p50: of an inference, a batch and a training
 step. Accuracies and losses are shown beside it. They are not primary because ratios and checks
 compare equal work, and for equal work the accuracy is the same on each board and in each run; what
-differs is the time.
+differs is the time. Of TYPE1 by [several callers at once](../how-to/loads.md) `runs_per_s` is
+primary: the throughput of all callers together.
 
 - `report.json`: `primary_metric` has the name; a value of `results` has `unit`, `title` (its plain
   name), `better` and `ci95`.

@@ -1,7 +1,8 @@
 """The metrics of benchmark types: unit, direction, a plain name, and which one is primary.
 
 The primary metric of a result is the one that tables show, that ratios, series and checks compare,
-and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50. An engine
+and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50, of TYPE1 by
+several callers at once the throughput. An engine
 marks one of the values that its declaration of a type lists
 (`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50 of the times
 that the engine measured.
@@ -114,7 +115,7 @@ class StandardMetric:
 
 
 P50 = Metric("p50", "median latency", "ms", LOWER)
-"""Primary metric of Edgeyard's own types, and of declared ones without another."""
+"""Primary metric of Edgeyard's own types but for `RUNS_PER_S`, and of declared ones without one."""
 
 _LATENCY = "inference_latency"
 
@@ -136,12 +137,16 @@ def _times(unit_of_work: str) -> Tuple[StandardMetric, ...]:
     )
 
 
+RUNS_PER_S = Metric("runs_per_s", "inferences per second", "1/s", HIGHER)
+"""Primary metric of TYPE1 by several callers at once."""
+
+
 def _number(name: str, title: str, unit: str, better: str, *path: "str | int") -> StandardMetric:
     return StandardMetric(Metric(name, title, unit, better), path or (name,))
 
 
 _INFERENCE = (
-    _number("runs_per_s", "inferences per second", "1/s", HIGHER),
+    StandardMetric(RUNS_PER_S, ("runs_per_s",), ("runs_per_s_ci95",), ("runs_per_s_ci95_degrees",)),
     _number("rows_per_s", "rows per second", "1/s", HIGHER),
     _number("first_inference_ms", "first inference after loading", "ms", LOWER),
     _number("load_cold_ms", "first loading of the model", "ms", LOWER, "load", "cold_ms"),

@@ -261,6 +261,7 @@ _VALUES: Mapping[str, str] = {
     "nb_inference": "COUNT",
     "odt_config": "FILE",
     "precision": "SHARE",
+    "concurrency": "CALLERS",
     "soak": "TIME",
     "soak_window": "TIME",
     "queue_timeout": "TIME",

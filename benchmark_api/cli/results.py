@@ -105,7 +105,7 @@ def results(
     if len(chosen) == 1 and plot is None and html is None and benchmark_type is None:
         _show_one(session, session.client.results(chosen[0]))
         return
-    if plot is not None and len(chosen) == 1 and _plot_soak(session, chosen[0], plot):
+    if plot is not None and len(chosen) == 1 and _plot_load(session, chosen[0], plot):
         return
     rows = with_fronts(
         [
@@ -145,17 +145,18 @@ def results(
         session.report(f"wrote {plot}")
 
 
-def _plot_soak(session: Session, benchmark_id: str, plot: Path) -> bool:
-    """Show a soak and draw its windows; False: the benchmark is none."""
+def _plot_load(session: Session, benchmark_id: str, plot: Path) -> bool:
+    """Show and draw the windows of a soak or the curve of several callers; False: it is neither."""
     found = session.client.results(benchmark_id)
-    if found.answer.soak is None:
-        return False
+    from edgeyard.benchmark_api.figures.loads import load_figures
     from edgeyard.benchmark_api.figures.plots import plot_figure
-    from edgeyard.benchmark_api.figures.soaks import soak_figures
 
+    figures = load_figures(found.answer)
+    if not figures:
+        return False
     check_matplotlib()
     _show_one(session, found)
-    plot_figure(soak_figures(found.answer.soak), plot)
+    plot_figure(figures, plot)
     session.report(f"wrote {plot}")
     return True
 
@@ -396,6 +397,10 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
         from edgeyard.benchmark_api.cli.soaks import soak_table
 
         parts += soak_table(found.answer.soak)
+    if found.answer.concurrency is not None:
+        from edgeyard.benchmark_api.cli.concurrency import concurrency_table
+
+        parts += concurrency_table(found.answer.concurrency)
     if plain(found.report.get("layers_skipped")):
         parts.append(note("layers", plain(found.report.get("layers_skipped"))))
     if found.files:

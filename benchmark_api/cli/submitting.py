@@ -85,6 +85,10 @@ def submit(
     soak_window: Annotated[
         str | None, _option("Window of a soak that has a p50 of its own; 60 s by default.")
     ] = None,
+    concurrency: Annotated[
+        str | None,
+        _option("Callers at once, or several numbers of them, e.g. 1,2,4 (TYPE1)."),
+    ] = None,
     dataset: Annotated[
         Texts | None,
         _option(
@@ -251,6 +255,7 @@ def submit(
         "precision": precision,
         "soak": soak,
         "soak_window": soak_window,
+        "concurrency": concurrency,
         "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
         "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
         "odt_config": notation.odt_config(odt_config),

@@ -33,7 +33,7 @@ _GROUPS = {
     ),
     "What is measured": (
         *("input", "parameters", "keep_outputs", "profile_layers", "odt_config"),
-        *("model_url", "dataset_urls"),
+        *("soak", "soak_window", "concurrency", "model_url", "dataset_urls"),
     ),
     "When it runs": (
         *("start_time", "deadline", "queue_timeout", "user_time", "user_budget", "max_retries"),
@@ -47,6 +47,7 @@ _LAST_GROUP = "Other"
 _LABELS = {
     "benchmark_id": "Beginning of its id",
     "benchmark_type": "What is measured",
+    "concurrency": "Callers at once",
     "constraints": "Conditions on the board",
     "affinities": "Wishes about the board",
     "cron_by": "Who starts it at the times of the crontab",

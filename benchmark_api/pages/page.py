@@ -20,6 +20,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
+from edgeyard.benchmark_api.figures.concurrency import concurrency_sentence
 from edgeyard.benchmark_api.figures.soaks import soak_sentence
 from edgeyard.benchmark_api.installed import installed
 from edgeyard.benchmark_api.pages import assets
@@ -235,6 +236,7 @@ def _environment() -> jinja2.Environment:
         number=number,
         percent=percent,
         size=size,
+        concurrency_sentence=concurrency_sentence,
         soak_sentence=soak_sentence,
         path=lambda text: quote(str(text), safe=""),
         merged=lambda pairs, more: {**pairs, **more},

@@ -10,8 +10,8 @@ from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.lines import LineFigure
+from edgeyard.benchmark_api.figures.loads import load_figures
 from edgeyard.benchmark_api.figures.runs import figures_of_run
-from edgeyard.benchmark_api.figures.soaks import soak_figures
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages import job_form
 from edgeyard.benchmark_api.routes import results
@@ -46,8 +46,8 @@ def result_figures(found: shapes.Results, context: Context) -> list[Markup]:
     numbers = (
         [each for each in early if isinstance(each, int | float)] if isinstance(early, list) else []
     )
-    soaked = [] if found.soak is None else soak_figures(found.soak)
-    return drawn([*soaked, *figures_of_run(numbers, results.latencies_ms(found, context))])
+    runs = figures_of_run(numbers, results.latencies_ms(found, context))
+    return drawn([*load_figures(found), *runs])
 
 
 def stated_fields(description: Mapping[str, object]) -> dict[str, str]:

@@ -692,6 +692,7 @@ def _min_run_s(description: JobDescription) -> float:
         description.nb_inference,
         precision=description.precision,
         soak_s=description.soak_s,
+        levels=len(description.concurrency),
     )
 
 
@@ -699,6 +700,8 @@ def _too_long(description: JobDescription) -> str:
     """Return the pointer of what can be changed so that a run ends in its time."""
     if description.user_time_s is not None:
         return "/user_time"
+    if description.concurrency:
+        return "/concurrency"
     return "/nb_inference" if description.soak_s is None else "/soak"
 
 
@@ -706,6 +709,8 @@ def _work(description: JobDescription) -> str:
     """Return what the shortest run consists of, in words."""
     if description.soak_s is not None:
         return f"a soak of {description.soak_s:g} s"
+    if description.concurrency:
+        return f"{len(description.concurrency)} numbers of callers, one after another,"
     if description.benchmark_type is BenchmarkType.TYPE1 and description.precision is None:
         return f"{description.nb_inference:,} timed inferences"
     return "anything"
@@ -717,6 +722,7 @@ def _fewer(description: JobDescription, bound_s: float) -> str:
         description.benchmark_type is not BenchmarkType.TYPE1
         or description.precision is not None
         or description.soak_s is not None
+        or description.concurrency
         or max_runs < 1
     ):
         return ""

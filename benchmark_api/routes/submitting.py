@@ -276,9 +276,10 @@ _BELONGS: Mapping[str, tuple[str, ...]] = {
     "target": ("target_uid", "if_unavailable"),
     "target_uid": ("target", "count"),
     "preemptible": ("preemptible_measuring",),
-    "precision": ("nb_inference", "soak", "soak_window"),
+    "precision": ("nb_inference", "soak", "soak_window", "concurrency"),
     "nb_inference": ("precision", "soak", "soak_window"),
-    "soak": ("nb_inference", "precision"),
+    "soak": ("nb_inference", "precision", "concurrency"),
+    "concurrency": ("precision", "soak", "soak_window"),
 }
 """A change of one field makes the old value of the other meaningless."""
 

@@ -452,7 +452,18 @@ def soak_result(report: Mapping[str, object]) -> shapes.SoakResult | None:
     return _converted(table(report, "soak"), shapes.SoakResult)
 
 
-S = TypeVar("S", shapes.InferenceSet, shapes.LayerProfile, shapes.SoakResult)
+def concurrency_result(report: Mapping[str, object]) -> shapes.ConcurrencyResult | None:
+    """Return the curve of several callers at once; None where there was but one."""
+    return _converted(table(report, "concurrency"), shapes.ConcurrencyResult)
+
+
+S = TypeVar(
+    "S",
+    shapes.InferenceSet,
+    shapes.LayerProfile,
+    shapes.SoakResult,
+    shapes.ConcurrencyResult,
+)
 
 
 def _converted(part: Mapping[str, object], shape: type[S]) -> S | None:

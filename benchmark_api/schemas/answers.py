@@ -613,9 +613,9 @@ class Workload(Struct, frozen=True, kw_only=True):
     Hashes are SHA-256 in hexadecimal, null where the content is not known yet. ``inputs`` state
     name, shape and type of the model's inputs, ``batch_size`` the rows of one inference where
     accuracy was measured, otherwise null. ``training`` is the configuration of TYPE3, otherwise
-    null. ``load`` says how the model is called, e.g. "soak of 1800 s"; null: by one caller for a
-    number of runs. ``metric`` states the primary metric with unit and direction, in words; it is
-    null where only a run shows which one the engine declares.
+    null. ``load`` says how the model is called, e.g. "soak of 1800 s" or "concurrency 1,2,4"; null:
+    by one caller for a number of runs. ``metric`` states the primary metric with unit and
+    direction, in words; it is null where only a run shows which one the engine declares.
     """
 
     model_sha256: str | None
@@ -1009,12 +1009,51 @@ class SoakResult(Struct, frozen=True, kw_only=True):
     overhead: float
 
 
+class ConcurrencyLevel(Struct, frozen=True, kw_only=True):
+    """What so many callers at once showed.
+
+    All numbers are of the time in which all of them were running. ``runs_per_s`` is the median
+    throughput of up to 20 parts of it. ``..._low`` and ``..._high`` are 95 % intervals, null where
+    there were too few inferences: for the upper end of the p99 that is below 368.
+    """
+
+    callers: int
+    duration_s: float
+    nb_inference: int
+    runs_per_s: float
+    runs_per_s_low: float | None
+    runs_per_s_high: float | None
+    p50_ms: float
+    p50_low_ms: float | None
+    p50_high_ms: float | None
+    p99_ms: float
+    p99_low_ms: float | None
+    p99_high_ms: float | None
+
+
+class ConcurrencyResult(Struct, frozen=True, kw_only=True):
+    """Throughput and latency by the number of callers at once.
+
+    ``callers`` is the number that the result is of: the ``knee``, the number with the largest
+    throughput per latency (X² / N), or the only one, and ``knee`` is null then. ``not_distinct``
+    lists numbers of callers that may be the knee as well. ``cores`` are those of the board;
+    ``shared_model`` says whether all callers used one loaded model, or each its own.
+    """
+
+    levels: list[ConcurrencyLevel]
+    callers: int
+    knee: int | None
+    not_distinct: list[int]
+    cores: int
+    shared_model: bool
+
+
 class Results(Struct, frozen=True, kw_only=True):
     """All that a benchmark led to.
 
     ``summary`` is of the newest report, null without one; ``inference`` has an item for each set of
     the user's own inputs; ``layers`` is null unless the layers were profiled, ``soak`` unless the
-    benchmark was one.
+    benchmark was one, ``concurrency`` unless it stated numbers of callers.
     """
 
     benchmark_id: str
@@ -1023,6 +1062,7 @@ class Results(Struct, frozen=True, kw_only=True):
     inference: list[InferenceSet]
     layers: LayerProfile | None
     soak: SoakResult | None
+    concurrency: ConcurrencyResult | None
     reports: list[AttemptReport]
     files: list[ResultFile]
 

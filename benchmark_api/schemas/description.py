@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     AttributeName,
     BenchmarkId,
     BenchmarkTypeName,
+    Concurrency,
     Duration,
     EngineName,
     Family,
@@ -41,7 +42,7 @@ from edgeyard.devices.attributes import SIZES_IN_BYTES
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import training
 from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
-from edgeyard.devices.runner.spec import DEFAULT_SOAK_WINDOW_S
+from edgeyard.devices.runner.spec import DEFAULT_SOAK_WINDOW_S, MAX_LEVEL_RUNS
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
@@ -304,6 +305,12 @@ class JobDescriptionIn(BaseModel):
     soak_window: Duration = Field(
         DEFAULT_SOAK_WINDOW_S, ge=0.1, le=3600, description="Window of a soak; default 60 s."
     )
+    concurrency: Concurrency = Field(
+        (),
+        description="Callers that run inferences at the same time (TYPE1), or several numbers of "
+        "them, e.g. 1,2,4: throughput and latency of each, and the knee, where the result is from. "
+        "Each is measured for 2 s and nb_inference inferences of all callers together, or more.",
+    )
     preemptible: bool = Field(
         True,
         description="Whether a higher priority may preempt it, if its progress is below the "
@@ -501,6 +508,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
             FieldError("/precision", "can't be combined with nb_inference", "one of the two")
         )
     found += _about_soak(description)
+    found += _about_concurrency(description)
     found += _unused(description)
     if description.precision is not None and description.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "TYPE1, or no precision"))
@@ -577,7 +585,7 @@ def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[st
     if benchmark_type == "TYPE1":
         return frozenset({"odt_config"} | (set() if keep_outputs else {"dataset", "dataset_urls"}))
     of_type1 = {"nb_inference", "precision", "input", "keep_outputs", "profile_layers"}
-    of_type1 |= {"soak", "soak_window"}
+    of_type1 |= {"soak", "soak_window", "concurrency"}
     return frozenset(of_type1 if benchmark_type == "TYPE3" else of_type1 | {"odt_config"})
 
 
@@ -641,6 +649,34 @@ def _about_soak(description: JobDescriptionIn) -> list[FieldError]:
         for name, stated in others.items()
         if stated
     ]
+    return found
+
+
+def _about_concurrency(description: JobDescriptionIn) -> list[FieldError]:
+    """What can't be combined with callers at the same time."""
+    if not description.concurrency:
+        return []
+    if description.benchmark_type != "TYPE1":
+        return [FieldError("/concurrency", "is for TYPE1 only", "TYPE1, or no concurrency")]
+    others = {
+        "soak": description.soak is not None,
+        "precision": description.precision is not None,
+        "keep_outputs": description.keep_outputs,
+        "profile_layers": description.profile_layers,
+    }
+    found = [
+        FieldError("/concurrency", f"can't be combined with {name}", "one of the two")
+        for name, stated in others.items()
+        if stated
+    ]
+    if (description.nb_inference or DEFAULT_RUNS) > MAX_LEVEL_RUNS:
+        found.append(
+            FieldError(
+                "/nb_inference",
+                f"is more than {MAX_LEVEL_RUNS:,}, and each number of callers makes so many",
+                f"at most {MAX_LEVEL_RUNS:,} with concurrency",
+            )
+        )
     return found
 
 

@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.schemas.body import pointer
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
+from edgeyard.devices.runner.spec import MAX_CALLERS, MAX_LEVELS, callers_problem
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError
@@ -284,6 +285,46 @@ Precision = Annotated[
             "anyOf": [
                 {"type": "number", "minimum": 0.001, "maximum": 0.5},
                 {"type": "string", "examples": ["2 %"]},
+            ]
+        }
+    ),
+]
+
+
+def _callers(value: object) -> tuple[int, ...]:
+    stated = list(value) if isinstance(value, list | tuple) else [value]
+    parts = [
+        part for each in stated for part in (each.split(",") if isinstance(each, str) else [each])
+    ]
+    found = []
+    for each in parts:
+        if isinstance(each, str) and re.fullmatch(r"\s*[0-9]{1,4}\s*", each):
+            each = int(each)
+        if type(each) is not int:
+            raise ValueError("is neither a number of callers nor a list of them")
+        found.append(each)
+    if problem := callers_problem(sorted(found)):
+        raise ValueError(problem)
+    return tuple(sorted(found))
+
+
+Concurrency = Annotated[
+    tuple[int, ...],
+    _checked(
+        _callers,
+        f"1 to {MAX_CALLERS}, or up to {MAX_LEVELS} different ones such as 1,2,4",
+    ),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_CALLERS},
+                {
+                    "type": "array",
+                    "items": {"type": "integer", "minimum": 1, "maximum": MAX_CALLERS},
+                    "maxItems": MAX_LEVELS,
+                    "uniqueItems": True,
+                },
+                {"type": "string", "examples": ["4", "1,2,4"]},
             ]
         }
     ),

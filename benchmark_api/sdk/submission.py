@@ -43,6 +43,7 @@ class JobFields(TypedDict, total=False):
     precision: float | str
     soak: float | str
     soak_window: float | str
+    concurrency: int | list[int] | str
     preemptible: bool
     preemptible_measuring: bool
     job_completion_threshold: int

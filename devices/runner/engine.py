@@ -1,7 +1,7 @@
 """The contracts between the runner and an inference engine.
 
-`Engine` and its `Session` are what every engine has; `TrainingEngine`, `ProfilingEngine` and
-`DeclaringEngine` are what it may offer besides.
+`Engine` and its `Session` are what every engine has; `TrainingEngine`, `ProfilingEngine`,
+`SharingEngine` and `DeclaringEngine` are what it may offer besides.
 
 Built-in engines are the rows of `edgeyard.devices.runner.engines.BUILT_IN`; others are found by the
 entry-point group ``edgeyard.engines``. They run inside the runner's
@@ -254,6 +254,28 @@ class TrainingEngine(Protocol):
 
         Raises:
             RunFailed: As `Engine.load`; ``user_model`` where this engine can't train the model.
+        """
+        ...
+
+
+@runtime_checkable
+class SharingEngine(Protocol):
+    """An engine that lets several callers run one loaded model at once.
+
+    With any other engine each caller loads a model of its own.
+    """
+
+    def session_of_another_caller(self, session: Session) -> Session:
+        """Return a session of the same loaded model, to run while the given one runs.
+
+        Args:
+            session: What `Engine.load` of this engine returned.
+
+        Returns:
+            The given one, where several threads may call its `Session.run` at once.
+
+        Raises:
+            RunFailed: ``out_of_memory``.
         """
         ...
 

@@ -32,7 +32,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
-from typing import Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,6 +131,45 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
         reach *= math.sqrt(tau / spread) * student_quantile(degrees) / student_quantile(n - 1)
     low, high = _reached(np.sort(samples), median, reach)
     return MedianInterval(median=median, low=low, high=high, tau=tau, effective=n / tau)
+
+
+def quantile_interval(
+    samples: NDArray[np.float64], share: float
+) -> Tuple[Optional[float], Optional[float]]:
+    """Return the ends of the 95 % interval of a high quantile; None: too few samples for an end.
+
+    Of n independent samples Bin(n, 1 - share) are above the quantile (Conover, section 3.2).
+    Samples that depend on one another count as n / tau, as for the median. The upper end of a p99
+    takes 368 independent samples.
+
+    Args:
+        samples: Shape (n,), at least one, in the order in which they were taken.
+        share: Of the samples that are below the quantile, above 0.5 and below 1.
+    """
+    n = len(samples)
+    tau = autocorrelation_time(samples <= np.percentile(samples, 100 * share))
+    effective = max(1, math.floor(n / tau))
+    above = 1 - share
+    # beyond ten standard deviations nothing is left
+    considered = min(
+        effective, math.ceil(effective * above + 10 * math.sqrt(effective * above) + 10)
+    )
+    k = np.arange(considered)
+    steps = np.log((effective - k) / (k + 1)) + math.log(above / share)
+    # at_most[j]: the probability that at most j samples are above the quantile
+    at_most = np.cumsum(
+        np.exp(effective * math.log(share) + np.concatenate([[0.0], np.cumsum(steps)]))
+    )
+    ordered = np.sort(samples)
+    tail = (1 - LEVEL) / 2
+    min_above = int(np.count_nonzero(at_most <= tail)) - 1
+    max_above = int(np.count_nonzero(at_most < 1 - tail))
+    high = n - 1 - math.floor(min_above * n / effective)
+    low = n - 1 - math.ceil(max_above * n / effective)
+    return (
+        float(ordered[low]) if low >= 0 else None,
+        float(ordered[high]) if min_above >= 0 else None,
+    )
 
 
 def launches_interval(pooled: MedianInterval, launches: NDArray[np.float64]) -> MedianInterval:

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
-from edgeyard.devices.runner.engine import BoardFacts, Progress
+from edgeyard.devices.runner.engine import BoardFacts, Engine, Progress, SharingEngine
 from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.devices.runner.transports.local import Channel, Lines, die_with_parent
 from edgeyard.errors import RunFailed
@@ -114,8 +114,8 @@ def measure_in_launches(
     """
     began = time.monotonic()
     wanted = LAUNCHES if spec.precision is None else MAX_LAUNCHES
-    if spec.soak_s is not None:
-        wanted = 1  # what a board does while it gets warm is not repeated
+    if spec.soak_s is not None or spec.concurrency:
+        wanted = 1  # what a board does while it gets warm is not repeated; a curve is one process's
     time_limit = f"time limit of {spec.user_time_s:g} s (user_time)"
     cap = f"The maximum of {wanted} launches was reached"
     done = 0.0
@@ -137,6 +137,7 @@ def measure_in_launches(
             "precision": spec.precision,
             "soak_s": spec.soak_s,
             "soak_window_s": spec.soak_window_s,
+            "concurrency": list(spec.concurrency),
             "left_s": rest_s,
             "time_limit": time_limit,
             "max_warmup_s": max_warmup_s,
@@ -261,7 +262,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     from edgeyard.devices.runner.measure import measure
 
     if order["ram_bytes"] is not None:
-        limit_memory(order["ram_bytes"], order["threads"])
+        limit_memory(order["ram_bytes"], _threads_at_once(order, engine))
     if order["confined"]:
         engines.confine(engine)
     baseline = machine.memory_bytes().get("VmRSS")
@@ -273,10 +274,10 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         )
         took_ms = (time.perf_counter() - load_began) * 1e3
         stated = loaded.facts.get("load_ms")
-        loaded = with_duty_cycle(loaded, order["duty_cycle"])
         return loaded, float(stated) if isinstance(stated, (int, float)) else took_ms
 
-    session, cold_ms = load()
+    loaded, cold_ms = load()
+    session = with_duty_cycle(loaded, order["duty_cycle"])
     feeds = random_feeds(
         session.inputs,
         order["input"],
@@ -311,6 +312,31 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         )
         report["soak"], found = soaked.as_json(), soaked.measurement
         write_numbers(Path(order["results"]) / SOAK, soaked)
+    elif order["concurrency"]:
+        from edgeyard.devices.runner.concurrency import curve
+
+        def another() -> Any:
+            if isinstance(engine, SharingEngine):
+                more = engine.session_of_another_caller(loaded)
+            else:
+                more, _ = load()
+            return with_duty_cycle(more, order["duty_cycle"])
+
+        plan.alone = True
+        measured = curve(
+            session,
+            another,
+            feeds,
+            lambda callers: Watch(threads=callers * order["threads"], wanted_cpus=order["cpus"]),
+            plan.progress_to(channel),
+            callers=order["concurrency"],
+            shared=isinstance(engine, SharingEngine),
+            min_runs=order["runs"],
+            max_s=max(0.0, order["left_s"] - (time.monotonic() - began)),
+            max_warmup_s=order["max_warmup_s"],
+            note=note,
+        )
+        report["concurrency"], found = measured.as_json(), measured.measurement
     else:
         found = measure(
             session,
@@ -331,7 +357,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     warm_ms = None
     left_s = order["left_s"] - (time.monotonic() - began)
     if order["number"] == 0 and cold_ms < 1e3 * min(_WARM_LOAD_UP_TO_S, left_s):
-        del session  # never two at a time: the board's memory may hold but one
+        del session, loaded  # never two at a time: the board's memory may hold but one
         _, warm_ms = load()
     report["load"] = {"cold_ms": cold_ms, "warm_ms": warm_ms}
     report["first_inference_ms"] = found.first_ms
@@ -343,9 +369,17 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         "alone": plan.alone,
         "loops": found.loops,
         "rows_a_run": found.rows_a_run,
+        "rates": None if found.rates is None else found.rates.tolist(),
         "warmup": asdict(found.warmup),
         "conditions": asdict(found.conditions),
     }
+
+
+def _threads_at_once(order: Mapping[str, Any], engine: Engine) -> int:
+    """Return how many threads a launch may have: its callers, and those of the engine."""
+    callers = max(order["concurrency"], default=1)
+    models = 1 if isinstance(engine, SharingEngine) else callers
+    return int(models * order["threads"] + callers - 1)
 
 
 def _check_time_for_soak(order: Mapping[str, Any], began: float) -> None:
@@ -516,9 +550,11 @@ def _answer_of(order: Dict[str, object], progress: Progress, note: Note) -> Mapp
 def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) -> Launch:
     import numpy as np
 
+    from edgeyard.devices.metrics import RUNS_PER_S
+    from edgeyard.devices.runner import concurrency, soak
     from edgeyard.devices.runner.conditions import Conditions
     from edgeyard.devices.runner.measure import Measurement
-    from edgeyard.devices.runner.trust import doubted, judge
+    from edgeyard.devices.runner.trust import Series, doubted, judge
     from edgeyard.devices.runner.warmup import WarmUp
 
     file = _file(order["results"], order["number"])
@@ -529,6 +565,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
         for key, value in message["conditions"].items()
     }
     conditions, warmup = Conditions(**tuples), WarmUp(**message["warmup"])
+    rates = None if message["rates"] is None else np.array(message["rates"], dtype=np.float64)
     verdict = judge(
         latencies,
         conditions,
@@ -536,11 +573,12 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
         precision=order["precision"],
         cap=f"The {order['time_limit']} was used up",
         loops=message["loops"],
+        primary=None if rates is None else Series(RUNS_PER_S, rates),
     )
     if order["soak_s"] is not None:
-        from edgeyard.devices.runner.soak import doubts
-
-        verdict = doubted(verdict, doubts(message["report"]["soak"]))
+        verdict = doubted(verdict, soak.doubts(message["report"]["soak"]))
+    if order["concurrency"]:
+        verdict = doubted(verdict, concurrency.doubts(message["report"]["concurrency"]))
     return Launch(
         measurement=Measurement(
             latencies_ms=latencies,
@@ -550,6 +588,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
             precision=order["precision"],
             loops=message["loops"],
             rows_a_run=message["rows_a_run"],
+            rates=rates,
         ),
         report=message["report"],
         alone=bool(message["alone"]),

@@ -12,6 +12,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.metrics import RUNS_PER_S
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
@@ -82,6 +83,8 @@ class Measurement:
         launches: Processes that measured, one after another, as many latencies each.
         first_ms: The first inference after loading; None: not measured.
         rows_a_run: Rows that one run takes; None: there is no dimension for rows.
+        rates: Shape (parts,), the throughputs, 1/s, of parts of a measurement by several callers,
+            which is judged by them; None: one caller made all runs.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -93,12 +96,15 @@ class Measurement:
     launches: int = 1
     first_ms: Optional[float] = None
     rows_a_run: Optional[int] = None
+    rates: Optional[NDArray[np.float64]] = None
 
     def as_json(self) -> Dict[str, object]:
         """Return the values as the report contains them."""
         total_s = float(self.latencies_ms.sum()) / 1e3 * self.loops
         runs = len(self.latencies_ms) * self.loops
         runs_per_s = runs / total_s if total_s > 0 else None
+        if self.rates is not None:
+            runs_per_s = float(np.median(self.rates))
         rows_per_s = None
         if runs_per_s is not None and self.rows_a_run is not None:
             rows_per_s = runs_per_s * self.rows_a_run
@@ -115,6 +121,11 @@ class Measurement:
             "temperature": self.conditions.temperature_after_c,
             "conditions": self.conditions.as_json(),
         }
+        if self.rates is not None:
+            known = median_interval(self.rates)
+            report["primary_metric"] = RUNS_PER_S.name
+            report["runs_per_s_ci95"] = None if known is None else [known.low, known.high]
+            report["runs_per_s_ci95_degrees"] = None if known is None else known.degrees
         if self.first_ms is not None:
             report["first_inference_ms"] = self.first_ms
         if self.precision is not None:

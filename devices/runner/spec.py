@@ -7,6 +7,7 @@ default. Whatever is read here was written by somebody else, so that every value
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -27,6 +28,15 @@ DEFAULT_USER_TIME_S = 900.0
 """Bound on a run whose user states none. The server's setting has the same default."""
 
 DEFAULT_SOAK_WINDOW_S = 60.0
+MIN_LEVEL_S = 2.0
+"""Each number of callers is measured for so long at least."""
+
+MAX_CALLERS, MAX_LEVELS = 64, 16
+"""Callers at once, and different numbers of them in one run."""
+
+MAX_LEVEL_RUNS = 1_000_000
+"""Inferences of a number of callers at most: all are kept until it ends."""
+
 _MAX_SOAK_RESERVE_S, _SOAK_RESERVE_SHARE = 60.0, 0.25
 
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 300.0
@@ -56,6 +66,18 @@ def soak_reserve_s(soak_s: float) -> float:
     return min(_MAX_SOAK_RESERVE_S, _SOAK_RESERVE_SHARE * soak_s)
 
 
+def callers_problem(callers: Sequence[int]) -> str:
+    """Return why these are no numbers of callers that one run is measured by; "": they are."""
+    for each in callers:
+        if not 1 <= each <= MAX_CALLERS:
+            return f"has {each}, which is outside of 1 to {MAX_CALLERS}"
+    if any(low >= high for low, high in itertools.pairwise(callers)):
+        return "has a number twice, or numbers that do not rise"
+    if len(callers) > MAX_LEVELS:
+        return f"has {len(callers)} numbers, more than {MAX_LEVELS}"
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class FileRef:
     """A file in the task's folder; hash and size are None if they are not stated."""
@@ -75,6 +97,7 @@ class RunSpec:
         precision: Relative half-width of the p50's interval that ends TYPE1; None: count runs.
         soak_s: TYPE1 runs for so long, window by window; None: it does not.
         soak_window_s: Of a soak, a number for each.
+        concurrency: Numbers of callers that TYPE1 is measured by, rising; empty: one caller.
         input: Per input name: shape, low, high, integers.
         parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
         keep_outputs: The model's outputs for the arrays of the dataset are kept.
@@ -104,6 +127,7 @@ class RunSpec:
     precision: Optional[float] = None
     soak_s: Optional[float] = None
     soak_window_s: float = DEFAULT_SOAK_WINDOW_S
+    concurrency: Tuple[int, ...] = ()
     input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parameters: Mapping[str, object] = field(default_factory=dict)
     keep_outputs: bool = False
@@ -231,6 +255,7 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
         precision=read.number_or_none("precision", 0.0001, 1.0),
         soak_s=read.number_or_none("soak_s", 0.01, 1e9),
         soak_window_s=read.number("soak_window_s", DEFAULT_SOAK_WINDOW_S, 0.01, 1e9),
+        concurrency=_callers(document.get("concurrency")),
         input=_inputs(read.mapping("input")),
         parameters=read.mapping("parameters"),
         keep_outputs=read.flag("keep_outputs"),
@@ -383,6 +408,16 @@ class _Reader:
         if not good(value):
             raise _wrong(key, f"not {what}")
         return value  # type: ignore[return-value]  # `good` has just checked it
+
+
+def _callers(value: object) -> Tuple[int, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(type(each) is int for each in value):
+        raise _wrong("concurrency", "not a list of whole numbers")
+    if problem := callers_problem(value):
+        raise _wrong("concurrency", problem)
+    return tuple(value)
 
 
 def _file(key: str, value: object) -> FileRef:

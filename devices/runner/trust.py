@@ -161,6 +161,29 @@ def not_steady(tolerance: float, windows: int) -> Reason:
     )
 
 
+def callers_exceed_cores(callers: int, cores: int) -> Reason:
+    """State that more callers ran at once than there are cores."""
+    return Reason(
+        code="callers_exceed_cores",
+        sentence=f"{callers} callers shared {cores} {'core' if cores == 1 else 'cores'}: beyond "
+        "that many they wait for each other, and latencies contain these waits.",
+    )
+
+
+def callers_take_turns(p50_ms: float) -> Reason:
+    """State that inferences are so short that callers wait for each other outside of the engine.
+
+    Args:
+        p50_ms: Of the number of callers with the shortest one.
+    """
+    return Reason(
+        code="callers_take_turns",
+        sentence=f"An inference took {_three_digits(p50_ms * 1e3)} µs: the callers are threads of "
+        "one Python process, which take turns outside of the engine, and so short inferences show "
+        "mostly that.",
+    )
+
+
 def inputs_clipped(name: str, share: float, low: float, high: float) -> Iterator[Reason]:
     """State that a quantised input could not hold the numbers that it was given.
 

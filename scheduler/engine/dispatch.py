@@ -479,6 +479,7 @@ def spec_of(
         "precision": description.precision,
         "soak_s": description.soak_s,
         "soak_window_s": description.soak_window_s,
+        "concurrency": list(description.concurrency),
         "input": {name: dict(value) for name, value in description.input.items()},
         "parameters": dict(description.parameters),
         "keep_outputs": description.keep_outputs,

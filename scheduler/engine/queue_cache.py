@@ -388,7 +388,9 @@ def pending_of(
         extra=json.dumps(description.extra, sort_keys=True) if description.extra else "",
         gang_id=benchmark.gang_id if benchmark.waits_for_gang else None,
         gang_size=description.count if benchmark.waits_for_gang else 1,
-        ends_in_time=description.precision is not None or description.soak_s is not None,
+        ends_in_time=description.precision is not None
+        or description.soak_s is not None
+        or bool(description.concurrency),
         probe=benchmark.user_id == PROBER,
         cleared_uid=benchmark.cleared_uid,
         model_bytes=next(

@@ -262,6 +262,8 @@ class JobDescription:
             measurement, e.g. 0.02; None: ``nb_inference`` runs.
         soak_s: TYPE1 runs for so long, a number for each window; None: it does not.
         soak_window_s: Of a soak.
+        concurrency: Numbers of callers at once that TYPE1 is measured by, rising; empty: one caller
+            in a row.
         preemptible: It may be preempted.
         preemptible_measuring: It may be preempted while it measures or trains, also where the
             policy spares those that do.
@@ -307,6 +309,7 @@ class JobDescription:
     precision: float | None = None
     soak_s: float | None = None
     soak_window_s: float = DEFAULT_SOAK_WINDOW_S
+    concurrency: tuple[int, ...] = ()
     preemptible: bool = True
     preemptible_measuring: bool = False
     job_completion_threshold: int | None = None

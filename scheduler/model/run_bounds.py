@@ -8,7 +8,7 @@ from __future__ import annotations
 from edgeyard.devices.runner.spec import DEFAULT_NO_OUTPUT_TIMEOUT_S as DEFAULT_MAX_SILENCE_S
 from edgeyard.devices.runner.spec import DEFAULT_UPLOAD_TIMEOUT_S as DEFAULT_MAX_UPLOAD_S
 from edgeyard.devices.runner.spec import DEFAULT_USER_TIME_S as DEFAULT_MAX_RUN_S
-from edgeyard.devices.runner.spec import soak_reserve_s
+from edgeyard.devices.runner.spec import MIN_LEVEL_S, soak_reserve_s
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 __all__ = [
@@ -52,6 +52,7 @@ def min_run_s(
     *,
     precision: float | None = None,
     soak_s: float | None = None,
+    levels: int = 0,
 ) -> float:
     """Return the shortest time in which a run can end with a result, seconds.
 
@@ -63,9 +64,13 @@ def min_run_s(
         nb_inference: Timed inferences.
         precision: If given, the measurement ends when it is reached, after any number of them.
         soak_s: If given, it measures for so long.
+        levels: Numbers of callers at once that it is measured by, each with as many inferences.
     """
     if soak_s is not None:
         return soak_s + soak_reserve_s(soak_s)
     if benchmark_type is not BenchmarkType.TYPE1 or precision is not None:
         return MIN_RUN_S
-    return MIN_RUN_S + nb_inference * MIN_INFERENCE_S
+    inferences_s = nb_inference * MIN_INFERENCE_S
+    if levels:
+        return MIN_RUN_S + levels * max(MIN_LEVEL_S, inferences_s)
+    return MIN_RUN_S + inferences_s

@@ -59,6 +59,7 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "if_unavailable": IfUnavailable,
     "cron_by": CronBy,
     "dataset_urls": tuple,
+    "concurrency": tuple,
     "tags": tuple,
     "constraints": _constraints,
     "affinities": _affinities,

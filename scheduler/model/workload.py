@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
-from edgeyard.devices.metrics import P50, primary_metric
+from edgeyard.devices.metrics import P50, RUNS_PER_S, primary_metric
 from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkFile, FileRole, JobDescription
 
 PARTS = {
@@ -83,7 +83,7 @@ def workload_of(
     }
 
 
-_OF_SERIES = ("dataset_sha256", "parameters", "inputs", "batch_size", "training", "metric")
+_OF_SERIES = ("dataset_sha256", "parameters", "inputs", "batch_size", "training", "load", "metric")
 
 
 def work_of_series(benchmark: Benchmark, report: Mapping[str, object]) -> str:
@@ -153,6 +153,8 @@ def _metric(description: JobDescription, report: Mapping[str, object]) -> str | 
     found = primary_metric({"benchmark_type": kind, **report})
     if found is not None:
         return found.metric.sentence
+    if description.concurrency:
+        return RUNS_PER_S.sentence
     return P50.sentence if kind in STANDARD_TYPES else None
 
 
@@ -160,6 +162,8 @@ def _load(description: JobDescription) -> str | None:
     """Return how the model is called, in words; None: by one caller for a number of runs."""
     if description.soak_s is not None:
         return f"soak of {description.soak_s:g} s"
+    if description.concurrency:
+        return f"concurrency {','.join(map(str, description.concurrency))}"
     return None
 
 

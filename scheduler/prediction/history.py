@@ -70,6 +70,8 @@ def variant_of(benchmark: Benchmark) -> str:
     ]
     if description.soak_s is not None:
         said.append((description.soak_s, description.soak_window_s))
+    if description.concurrency:
+        said.append(description.concurrency)
     if not any(said):
         return ""
     text = json.dumps(said, sort_keys=True, default=str)

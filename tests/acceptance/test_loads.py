@@ -1,4 +1,4 @@
-"""A soak on a real board: submitted, followed, shown, drawn, refused."""
+"""Soaks and callers at once on a real board: submitted, followed, shown, drawn, refused."""
 
 from __future__ import annotations
 
@@ -93,3 +93,51 @@ def test_a_soak_that_is_longer_than_its_time_limit_is_refused(
 def test_a_soak_that_ends_in_its_time_limit_is_accepted(client: Client) -> None:
     accepted = CliRunner().invoke(app, [*SUBMIT, "--user-time", "31m"])
     assert accepted.exit_code == 0, accepted.output
+
+
+def test_callers_at_once_have_throughput_and_latency_each_and_the_result_of_the_knee(
+    client: Client, tmp_path: Path
+) -> None:
+    done = client.submit(**JOB, concurrency="4,1", user_time="60 s", wait=True, progress=False)
+    found = client.results(done)
+    report: Any = found.report
+    curve = report["concurrency"]
+    assert [each["callers"] for each in curve["levels"]] == [1, 4]
+    assert curve["shared_model"] is True
+    chosen = next(each for each in curve["levels"] if each["callers"] == curve["knee"])
+    assert report["runs_per_s"] == chosen["runs_per_s"]
+    assert report["inference_latency"]["p50"] == chosen["p50_ms"]
+    numbers = np.load(found.download("latencies.npy", tmp_path / "latencies.npy"))
+    assert float(np.median(numbers)) == pytest.approx(chosen["p50_ms"])
+    assert len(numbers) == chosen["nb_inference"]
+    for each in curve["levels"]:
+        assert each["duration_s"] > 1
+        assert each["nb_inference"] >= 20
+    codes = [each["code"] for each in report["verdict"]["reasons"]]
+    assert ("callers_exceed_cores" in codes) is (curve["cores"] < 4)
+    row = found.answer.summary
+    assert row is not None
+    assert (row.primary_metric, row.primary_value) == ("runs_per_s", chosen["runs_per_s"])
+    assert row.workload.load == "concurrency 1,4"
+    shown = CliRunner().invoke(app, ["results", done.benchmark_id])
+    assert "Callers at once" in shown.output
+    assert "The knee is at" in shown.output
+    picture = tmp_path / "curve.svg"
+    drawn = CliRunner().invoke(app, ["results", done.benchmark_id, "--plot", str(picture)])
+    assert drawn.exit_code == 0, drawn.output
+    ElementTree.parse(picture)
+
+
+def test_callers_of_an_engine_that_does_not_share_have_a_model_each(client: Client) -> None:
+    job = {**JOB, "model": DEMO / "digits.tflite", "runtime": "tflite"}
+    done = client.submit(**job, concurrency=2, user_time="60 s", wait=True, progress=False)
+    curve: Any = client.results(done).report["concurrency"]
+    assert (curve["shared_model"], curve["callers"], curve["knee"]) == (False, 2, None)
+
+
+def test_more_numbers_of_callers_than_the_time_limit_allows_are_refused(client: Client) -> None:
+    submit = ["submit", "--model", str(DEMO / "digits.onnx"), "--runtime", "ort", "--type", "TYPE1"]
+    flags = ["--target-uid", BOARD, "--concurrency", "1,2,4", "--user-time", "5s", "--dry-run"]
+    refused = CliRunner().invoke(app, [*submit, *flags])
+    assert refused.exit_code == 1, refused.output
+    assert "3 numbers of callers, one after another," in " ".join(refused.output.split())

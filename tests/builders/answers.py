@@ -322,6 +322,7 @@ def results(benchmark_id: str = ID, verdict: str = "comparable") -> Body:
         "inference": [],
         "layers": None,
         "soak": None,
+        "concurrency": None,
         "reports": [{"attempt": 1, "received_at": "2026-11-21T08:00:03Z", "report": whole}],
         "files": [
             {
@@ -544,3 +545,33 @@ def series_points(*points: Body, truncated: bool = False) -> Body:
     """`GET /v1/series/points`, whose ratios are those that the server states."""
     items = over_time(points)
     return {"items": items, "left_out": len(points) - len(items), "truncated": truncated}
+
+
+def concurrency_report(**changes: object) -> Any:
+    """A curve of a board of four cores whose knee is at two callers; shape of the report."""
+    points = ((1, 100.0, 10.0), (2, 180.0, 11.0), (4, 200.0, 20.0))
+    return {
+        "levels": [
+            {
+                "callers": callers,
+                "duration_s": 2.0,
+                "nb_inference": round(2 * rate),
+                "runs_per_s": rate,
+                "runs_per_s_low": rate - 2,
+                "runs_per_s_high": rate + 2,
+                "p50_ms": p50_ms,
+                "p50_low_ms": p50_ms - 0.1,
+                "p50_high_ms": p50_ms + 0.1,
+                "p99_ms": 1.5 * p50_ms,
+                "p99_low_ms": 1.4 * p50_ms,
+                "p99_high_ms": None,
+            }
+            for callers, rate, p50_ms in points
+        ],
+        "callers": 2,
+        "knee": 2,
+        "not_distinct": [],
+        "cores": 4,
+        "shared_model": True,
+        **changes,
+    }

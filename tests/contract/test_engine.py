@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from edgeyard.benchmark_api.sdk.model_folder import with_weights
 from edgeyard.devices.runner.engine import (
     Engine,
     Session,
+    SharingEngine,
     TensorSpec,
     TrainingConfig,
     TrainingEngine,
@@ -205,6 +207,24 @@ class TestRunning:
         before = scores(first, TEST_X[:4])
         scores(second, TEST_X[:9])
         np.testing.assert_array_equal(scores(first, TEST_X[:4]), before)
+
+    def test_callers_at_once_get_what_one_gets(self, kit: Kit, engine: Engine) -> None:
+        first = engine.load(kit.model, threads=1, parameters={})
+        expected = scores(first, TEST_X[:2])
+        sessions = [first]
+        for _ in range(3):
+            if isinstance(engine, SharingEngine):
+                sessions.append(engine.session_of_another_caller(first))
+            else:
+                sessions.append(engine.load(kit.model, threads=1, parameters={}))
+
+        def call(session: Session) -> list[NDArray[Any]]:
+            return [scores(session, TEST_X[:2]).copy() for _ in range(30)]
+
+        with ThreadPoolExecutor(len(sessions)) as callers:
+            found = list(callers.map(call, sessions))
+        for each in (one for numbers in found for one in numbers):
+            np.testing.assert_array_equal(each, expected)
 
     @pytest.mark.parametrize(
         "feeds",

@@ -19,7 +19,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.ports import LogChunk
-from tests.builders.answers import report, soak_report
+from tests.builders.answers import concurrency_report, report, soak_report
 from tests.builders.api import Api, running
 from tests.builders.pages import as_, closed
 from tests.builders.records import an_outcome
@@ -87,6 +87,15 @@ def test_a_soak_shows_its_windows_with_temperature_and_when_it_was_steady(api: A
     assert "Mean clock" not in page, "this board does not report its clock"
     assert page.count('<figure class="edgeyard-figure">') == 4
     assert "Windows of 60" in page
+
+
+def test_callers_at_once_show_their_curve_and_its_knee(api: Api) -> None:
+    curve = concurrency_report()
+    page = as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES), concurrency=curve)}").text
+    assert "The knee is at 2 callers" in page
+    assert "Throughput of all callers together" in page
+    assert "Latency of an inference" in page
+    assert page.count('<figure class="edgeyard-figure">') == 4
 
 
 @pytest.mark.parametrize(

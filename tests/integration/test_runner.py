@@ -138,6 +138,41 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     assert server.progress[0]["phase"] == "loading"
 
 
+def test_callers_at_once_are_measured_and_the_result_is_that_of_the_knee(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, nb_inference=25, concurrency=[1, 3])
+    task.complete()
+    report = report_of(server)
+    curve = report["concurrency"]
+    assert [each["callers"] for each in curve["levels"]] == [1, 3]
+    for each in curve["levels"]:
+        assert each["nb_inference"] >= 25
+        assert each["runs_per_s_low"] <= each["runs_per_s"] <= each["runs_per_s_high"]
+        assert each["p50_low_ms"] <= each["p50_ms"] <= each["p50_high_ms"] <= each["p99_ms"] * 2
+    chosen = next(each for each in curve["levels"] if each["callers"] == curve["callers"])
+    latencies = np.load(io.BytesIO(server.files["latencies.npy"]))
+    assert len(latencies) == chosen["nb_inference"] == report["nb_inference"]
+    assert report["primary_metric"] == "runs_per_s"
+    assert report["runs_per_s"] == chosen["runs_per_s"]
+    ends = [chosen["runs_per_s_low"], chosen["runs_per_s_high"]]
+    assert report["runs_per_s_ci95"] == ends
+    # Little's law, of all that was counted
+    rate = chosen["nb_inference"] / chosen["duration_s"]
+    assert rate * latencies.mean() / 1e3 == pytest.approx(chosen["callers"], rel=0.3)
+    codes = [each["code"] for each in report["verdict"]["reasons"]]
+    assert ("callers_exceed_cores" in codes) == (curve["cores"] < 3)
+
+
+def test_numbers_of_callers_that_can_not_be_are_the_users_input(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, concurrency=[4, 2])
+    failure = failure_of(task)
+    assert failure["category"] == "user_input"
+    assert "concurrency: has a number twice, or numbers that do not rise" in failure["sentence"]
+
+
 @pytest.mark.parametrize("own_inputs", [False, True])
 def test_a_board_with_a_duty_cycle_idles_and_the_report_names_it(
     server: UploadServer, tmp_path: Path, own_inputs: bool

@@ -1217,6 +1217,7 @@ def no_result(status: str) -> dict[str, object]:
         "inference": [],
         "layers": None,
         "soak": None,
+        "concurrency": None,
         "reports": [],
         "files": [],
     }

@@ -122,7 +122,7 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.input["tokens"]["integers"] is True
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
     others = {"precision", "cron", "prohibit_overlap", "cron_by"}
-    others |= {"keep_outputs", "profile_layers", "count", "soak", "soak_window"}
+    others |= {"keep_outputs", "profile_layers", "count", "soak", "soak_window", "concurrency"}
     assert set(EVERYTHING) | set(TRAINING) | set(whole()) | others == set(
         JobDescriptionIn.model_fields
     )

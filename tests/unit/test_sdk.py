@@ -484,6 +484,7 @@ def test_no_result_yet_is_no_error() -> None:
         "inference": [],
         "layers": None,
         "soak": None,
+        "concurrency": None,
         "reports": [],
         "files": [],
     }

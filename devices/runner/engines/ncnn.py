@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.engine import Engine, Session, TensorSpec
+from edgeyard.devices.runner.engine import Engine, Session, SharingEngine, TensorSpec
 from edgeyard.devices.runner.engine_parameters import (
     bad_parameter,
     check_names,
@@ -53,6 +53,7 @@ class NcnnSession:
         self.outputs: Sequence[TensorSpec] = [
             TensorSpec(name, None, "float32") for name in found.outputs
         ]
+        self._ncnn, self._found = ncnn, found
         self._net, self._mat = net, ncnn.Mat
         self._names = [spec.name for spec in found.inputs]
         self._output_names = found.outputs
@@ -71,6 +72,10 @@ class NcnnSession:
             ]
             return found
         return self._rows(feeds)
+
+    def another(self) -> "NcnnSession":
+        """Return a session of the same net; each run has an extractor of its own anyway."""
+        return NcnnSession(self._ncnn, self._net, self._found, self.facts)
 
     def _rows(self, feeds: Mapping[str, Array]) -> List[Array]:
         rows = len(feeds[self._names[0]])
@@ -176,6 +181,11 @@ class NcnnEngine:
         }
         return NcnnSession(self._ncnn, net, found, facts)
 
+    def session_of_another_caller(self, session: Session) -> Session:
+        """Return a session of the same net; see `SharingEngine`."""
+        assert isinstance(session, NcnnSession)
+        return session.another()
+
     def _check_operators(self, found: ParamFacts) -> None:
         missing = [each for each in found.operators if self._ncnn.layer_to_index(each) < 0]
         if missing:
@@ -225,4 +235,5 @@ def _failure(status: int, doing: str) -> RunFailed:
 
 if TYPE_CHECKING:
     _engine: Engine = NcnnEngine()
+    _sharing: SharingEngine = NcnnEngine()
     _session: Callable[..., Session] = NcnnSession

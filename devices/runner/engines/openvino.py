@@ -27,6 +27,7 @@ from edgeyard.devices.runner.engine import (
     Engine,
     ProfilingEngine,
     Session,
+    SharingEngine,
     TensorSpec,
     dimension_of,
 )
@@ -75,6 +76,7 @@ class OpenvinoSession:
 
     def __init__(self, compiled: Any, facts: Mapping[str, object], names: "frozenset[str]") -> None:
         self.facts = facts
+        self._compiled, self._names = compiled, names
         self.inputs: Sequence[TensorSpec] = [_spec(port, names) for port in compiled.inputs]
         self.outputs: Sequence[TensorSpec] = [_spec(port, names) for port in compiled.outputs]
         self._request = compiled.create_infer_request()
@@ -97,6 +99,10 @@ class OpenvinoSession:
             # OpenVINO's exceptions share no base but Exception
             raise _translated(error, running=True) from error
         return list(found.values())
+
+    def another(self) -> "OpenvinoSession":
+        """Return a session of the same compiled model with an inference request of its own."""
+        return OpenvinoSession(self._compiled, self.facts, self._names)
 
     def layers(self) -> "List[_Layer]":
         """Return the layers in the order of the graph, with OpenVINO's counters."""
@@ -129,6 +135,14 @@ class OpenvinoEngine:
             RunFailed: ``user_model``, ``user_input``, ``engine_unsupported``, ``out_of_memory``.
         """
         return self._open(model, threads, parameters, profiling=False)
+
+    def session_of_another_caller(self, session: Session) -> Session:
+        """Return a request of the same compiled model; see `SharingEngine`.
+
+        How many run at the same time is decided by ``streams`` and ``performance_hint``.
+        """
+        assert isinstance(session, OpenvinoSession)
+        return _translating(session.another)
 
     def profile(
         self,
@@ -350,4 +364,5 @@ def _translated(error: Exception, *, running: bool) -> RunFailed:
 if TYPE_CHECKING:
     _engine: Engine = OpenvinoEngine()
     _profiling: ProfilingEngine = OpenvinoEngine()
+    _sharing: SharingEngine = OpenvinoEngine()
     _session: Callable[..., Session] = OpenvinoSession

@@ -28,6 +28,7 @@ from edgeyard.devices.runner.engine import (
     ProfilingEngine,
     Progress,
     Session,
+    SharingEngine,
     TensorSpec,
     TrainingConfig,
     TrainingEngine,
@@ -143,6 +144,10 @@ class OrtEngine:
             RunFailed: ``user_model``, ``user_input``, ``engine_unsupported``, ``out_of_memory``.
         """
         return OrtSession(self._open(model, threads, parameters, profile_prefix=None))
+
+    def session_of_another_caller(self, session: Session) -> Session:
+        """Return the same session, which several threads may run at once; see `SharingEngine`."""
+        return session
 
     def profile(
         self,
@@ -315,4 +320,5 @@ if TYPE_CHECKING:
     _engine: Engine = OrtEngine()
     _training: TrainingEngine = OrtEngine()
     _profiling: ProfilingEngine = OrtEngine()
+    _sharing: SharingEngine = OrtEngine()
     _session: Callable[..., Session] = OrtSession
