@@ -410,7 +410,8 @@ def _ours(past: Sequence[PastRunRow], block: Sequence[PastRunRow]) -> Floats:
     runs = RunSampler(batch, pairs, history_distributions(batch, pairs), SAMPLES, rng)
     drawn = []
     for job, (row, on) in enumerate(zip(batch.class_of_job.tolist(), boards.tolist(), strict=True)):
-        drawn.append(runs.draw(job, np.full(SAMPLES, pairs.at(row, on))))
+        loading_s, run_s = runs.draw(job, np.full(SAMPLES, pairs.at(row, on)))
+        drawn.append(loading_s + run_s)
     return np.array(drawn)
 
 

@@ -33,12 +33,12 @@ class Forecast:
         made_at: When it was made; later events are not considered.
         place: Place in the queue, from 1, without those that no board can ever run; None while
             it runs.
-        start: Median; of a running benchmark its actual start.
+        start: Median of the start of its task; of a running benchmark its actual start.
         start_low: It starts earlier in 1 of 10 cases.
         start_high: It starts later in 1 of 10 cases.
         deadline_chance: Probability that it ends before its deadline; None: it has none.
         grounded: Whether past runs like it are known; otherwise its time limit is used.
-        start_widths: Of the start's interval; None: it starts at once, or has started.
+        start_widths: Of the start's interval; None: it is placed at once, or has started.
         finish_widths: Of the end's; None: it ends at once.
     """
 

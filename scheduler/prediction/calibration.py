@@ -65,6 +65,10 @@ is that of the scores themselves: intervals that held for a while do not become 
 _MIN_SCALE, _MAX_SCALE = 0.1, 16.0
 _MIN_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same
 _SOONEST = 1e-3  # of the median: a start that comes at once is so much sooner
+START_RESOLUTION_S = 1.0
+"""Nothing is known of a start more exactly, in seconds: a board that comes free is given away in
+the next cycle, and cycles are up to a second apart."""
+
 _MAX_LOG_RATIO = -math.log(_SOONEST)  # nor is any so much later, unless it was drawn
 
 Floats = NDArray[np.float64]
@@ -97,6 +101,8 @@ class IntervalScales:
     end: IntervalScale | None = None
     run: IntervalScale | None = None
 
+
+_AS_WIDE = IntervalScale(late=1.0, early=1.0)
 
 AS_DRAWN = IntervalScales()
 """Widens nothing."""
@@ -153,8 +159,8 @@ def _quantile(scores: Floats, weights: Floats, level: float) -> float:
 
 
 def compared_start(forecast: Forecast, started_at: datetime) -> Compared | None:
-    """Compare the start of a benchmark that waited; None: nothing was predicted of a wait."""
-    if forecast.place is None or forecast.start <= forecast.made_at:
+    """Compare the start of a benchmark that waited; None: it was placed at once, or ran."""
+    if forecast.start_widths is None:
         return None
     return Compared(
         score=_score(forecast, forecast.start, forecast.start_widths, started_at),
@@ -223,7 +229,7 @@ def _score(
 ) -> float | None:
     """Return 1 for the upper end of an interval as it was drawn, -1 for the lower.
 
-    None where it was to come at once, since no factor changes that, and where the forecast rests on
+    None where it was to end at once, since no factor changes that, and where the forecast rests on
     a bound instead of past runs.
     """
     middle_s = (middle - forecast.made_at).total_seconds()
@@ -233,34 +239,47 @@ def _score(
     return error / (widths.late if error >= 0.0 else widths.early)
 
 
-def drawn_widths(times: Floats) -> Widths | None:
-    """Return the widths of the interval of these times, shape (samples,); None: at once."""
+def drawn_widths(times: Floats, resolution_s: float = 0.0) -> Widths | None:
+    """Return the widths of the interval of these times, which count; None: at once.
+
+    Args:
+        times: Shape (samples,), seconds from now.
+        resolution_s: The interval reaches so far to both sides of the median at least.
+    """
     low, middle, high = _interval(times)
     if not 0.0 < middle <= high < math.inf:
         return None
+    low, high = min(low, middle - resolution_s), max(high, middle + resolution_s)
     return Widths(
         late=max(math.log(high / middle), _MIN_WIDTH),
         early=max(-math.log(max(low / middle, _SOONEST)), _MIN_WIDTH),
     )
 
 
-def rescaled(times: Floats, soonest_s: Floats | float, scale: IntervalScale | None) -> Floats:
+def rescaled(
+    times: Floats,
+    soonest_s: Floats | float,
+    scale: IntervalScale | None,
+    resolution_s: float = 0.0,
+) -> Floats:
     """Return possible times with their distances from the median multiplied.
 
     Args:
         times: Shape (samples,), seconds from now.
         soonest_s: None is earlier.
-        scale: None: leave the distances as they are.
+        scale: In units of the widths that count; None: these.
+        resolution_s: As for `drawn_widths`.
     """
-    widths = drawn_widths(times)
-    if scale is None or widths is None:
+    widths, scale = drawn_widths(times, resolution_s), scale or _AS_WIDE
+    if widths is None:
         return np.asarray(np.maximum(times, soonest_s))
     low, middle, high = _interval(times)
     logs = np.log(np.maximum(times / middle, _SOONEST))
     late, early = math.log(high / middle), -math.log(max(low / middle, _SOONEST))
     if late <= 0.0 or early <= 0.0:  # alike as drawn: by their ranks over the width that counts
         places = (np.argsort(np.argsort(times, kind="stable")) + 0.5) / len(times)
-        distances = (places - MIDDLE) / (HIGH - MIDDLE)
+        beside = np.abs(places - MIDDLE) < 0.75 / len(times)  # the median stays what it is
+        distances = np.where(beside, 0.0, (places - MIDDLE) / (HIGH - MIDDLE))
         if late <= 0.0:
             logs = np.maximum(logs, np.where(distances > 0.0, distances * widths.late, logs))
             late = widths.late

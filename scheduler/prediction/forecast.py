@@ -28,10 +28,12 @@ from datetime import datetime, timedelta
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.model.decision import PlannedStart
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 from edgeyard.scheduler.prediction.calibration import (
     AS_DRAWN,
+    START_RESOLUTION_S,
     IntervalScales,
     drawn_widths,
     rescaled,
@@ -52,7 +54,8 @@ class WaitSamples:
 
     Attributes:
         jobs: Shape (simulated,): rows of the pending benchmarks, first to last.
-        starts: Shape (simulated, samples).
+        starts: Shape (simulated, samples): when their tasks start, a time of loading after their
+            placement.
         finishes: Shape (simulated, samples).
         ends: Shape (holders, samples): when those that run now end.
         grounded: Shape (simulated,): whether past runs say something of it.
@@ -200,15 +203,16 @@ def sample_futures(
             if not gangs.start_before(job, pairs, begins):
                 break
         taken = pairs[choice]
-        ends = begins + runs.draw(job, taken)
-        lab.hold(job, slots[choice], ends)
-        starts[number], finishes[number] = begins, ends
+        loading_s, run_s = runs.draw(job, taken)
+        starts[number] = begins + loading_s
+        finishes[number] = starts[number] + run_s
+        lab.hold(job, slots[choice], finishes[number])
         grounded[number] = runs.known[taken].all()
     gangs.start_all()
     number_of_job = {job: number for number, job in enumerate(jobs.tolist())}
     for gang in gangs.all:
         numbers = [number_of_job[job] for job in gang.jobs]
-        starts[numbers], finishes[numbers] = gang.starts, gang.ends
+        starts[numbers], finishes[numbers] = gang.task_starts, gang.ends
         grounded[numbers], earliest_start[numbers] = gang.grounded, gang.soonest_s
     return WaitSamples(
         jobs=jobs,
@@ -226,17 +230,24 @@ def _forecast(
     """Summarise the futures of one benchmark, the ``number``-th that was simulated."""
     job, now = int(futures.jobs[number]), given.batch.now
     each = given.pending[job]
-    drawn, finishes = futures.starts[number], futures.finishes[number]
-    starts = rescaled(drawn, float(futures.earliest_start[number]), interval_scales.start)
-    waits = drawn_widths(drawn) is not None
+    starts, finishes = futures.starts[number], futures.finishes[number]
+    run_s = finishes - starts
+    waits = given.board_of_job[job] == NO_ROW
+    widths = None
+    if waits:
+        drawn = np.maximum(starts, START_RESOLUTION_S)  # in the next cycle, if the board is free
+        widths = drawn_widths(drawn, START_RESOLUTION_S)
+        soonest_s = float(futures.earliest_start[number])
+        starts = rescaled(drawn, soonest_s, interval_scales.start, START_RESOLUTION_S)
     bound_s = float(given.batch.time_limits_s[given.batch.class_of_job[job]])
-    run_s = finishes - drawn
     scale = interval_scales.end if waits else interval_scales.run
     ends = rescaled(finishes, starts + float(run_s.min()), scale)
     ends = np.minimum(ends, starts + max(bound_s, float(run_s.max())))
     (start_low, start, start_high), (finish_low, finish, finish_high) = _moments(
         np.stack((starts, ends)), now
     )
+    if not waits:
+        start_high = max(start_high, start + timedelta(seconds=START_RESOLUTION_S))
     return Forecast(
         benchmark_id=each.benchmark_id,
         made_at=now,
@@ -249,7 +260,7 @@ def _forecast(
         finish_high=finish_high,
         deadline_chance=_chance(ends, each.deadline, now),
         grounded=bool(futures.grounded[number]),
-        start_widths=drawn_widths(drawn),
+        start_widths=widths,
         finish_widths=drawn_widths(finishes),
     )
 

@@ -59,7 +59,8 @@ class SimulatedGang:
         held_from_s: From when on boards are held for it, seconds from now; inf: never.
         soonest_s: When it could start if no other benchmark waited or ran; inf: never.
         no_sooner: Shape (samples,): it does not start before, as far as is known.
-        starts: Shape (samples,): inf where it has not started.
+        starts: Shape (samples,): when it gets its boards, inf where it has not yet.
+        task_starts: Shape (its benchmarks, samples): a time of loading later.
         ends: Shape (its benchmarks, samples): inf where it has not started.
         grounded: Shape (its benchmarks,): whether past runs say something of each.
     """
@@ -71,6 +72,7 @@ class SimulatedGang:
     soonest_s: float
     no_sooner: Floats
     starts: Floats
+    task_starts: Floats
     ends: Floats
     grounded: NDArray[np.bool_]
 
@@ -185,9 +187,11 @@ class SimulatedGangs:
         gang.starts = np.where(samples, starts, gang.starts)
         for number, (job, choices) in enumerate(zip(gang.jobs, gang.choices, strict=True)):
             taken = choices.pairs[chosen[number]]
-            run_s = self._runs.draw(job, taken)
-            ends = np.where(samples, starts + run_s, np.inf)
+            loading_s, run_s = self._runs.draw(job, taken)
+            task_starts = np.where(samples, starts + loading_s, np.inf)
+            ends = task_starts + run_s
             lab.hold(job, choices.slots[chosen[number]], ends)
+            gang.task_starts[number] = np.where(samples, task_starts, gang.task_starts[number])
             gang.ends[number] = np.where(samples, ends, gang.ends[number])
             gang.grounded[number] &= self._runs.known[taken[samples]].all()
         return True
@@ -220,6 +224,7 @@ class SimulatedGangs:
             soonest_s=math.inf,
             no_sooner=np.zeros(samples),
             starts=np.full(samples, np.inf),
+            task_starts=np.full((len(jobs), samples), np.inf),
             ends=np.full((len(jobs), samples), np.inf),
             grounded=np.ones(len(jobs), dtype=np.bool_),
         )

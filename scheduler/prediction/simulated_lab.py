@@ -401,8 +401,11 @@ class RunSampler:
         self._shared: dict[str, Floats] = {}
         self._errors: dict[tuple[int, bool], Floats] = {}
 
-    def draw(self, job: int, taken: NDArray[np.intp]) -> Floats:
-        """Draw seconds of loading and run on pair ``taken[s]`` in sample s, shape (samples,)."""
+    def draw(self, job: int, taken: NDArray[np.intp]) -> tuple[Floats, Floats]:
+        """Draw seconds of loading and of the run on pair ``taken[s]`` in sample s.
+
+        Shape (samples,) each. Where past runs state no times of loading, none are expected.
+        """
         row = int(self._batch.class_of_job[job])
         drawn = self._draw(self._distribution, row, taken)
         if self._past is not None:
@@ -413,9 +416,10 @@ class RunSampler:
             past = self._past.draw(taken, user, alone, self._shared[user])
             drawn = np.where(np.isnan(past), drawn, np.exp(past))
         drawn = np.minimum(drawn, self._bounds[taken])
-        if self._loads:  # where past runs state no times of loading, none are expected
-            drawn = drawn + np.nan_to_num(self._draw(self._loading, row, taken))
-        return np.asarray(drawn, dtype=np.float64)
+        loading = np.zeros(self._samples)
+        if self._loads:
+            loading = np.nan_to_num(self._draw(self._loading, row, taken))
+        return loading, np.asarray(drawn, dtype=np.float64)
 
     def _draw(self, distribution: RunTimeParts, row: int, taken: NDArray[np.intp]) -> Floats:
         freedom = int(np.nan_to_num(distribution.freedom[taken[0]]))

@@ -159,6 +159,16 @@ def test_starts_at_once_are_not_rescaled_and_teach_nothing() -> None:
     assert compared_end(forecast_of_starts(at_once), after(30.0)) == Compared(None, False)
 
 
+@pytest.mark.parametrize("scale", [None, IntervalScale(1.0, 1.0)])
+def test_an_interval_of_equal_times_is_as_wide_as_the_widths_that_count(
+    scale: IntervalScale | None,
+) -> None:
+    """A rest or a stated start gives the same time in all futures."""
+    for seconds, low_s, high_s in ((2.0, 1.0, 3.0), (600.0, 542.9, 663.1)):
+        found = np.quantile(rescaled(np.full(64, seconds), 0.0, scale, 1.0), (0.1, 0.5, 0.9))
+        assert found == pytest.approx([low_s, seconds, high_s], rel=0.05)
+
+
 def test_starts_at_once_though_none_was_expected_are_scored() -> None:
     found = compared_start(forecast_of_starts(drawn(0.5)), NOW)
     assert found is not None

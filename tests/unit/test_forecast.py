@@ -16,7 +16,12 @@ from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge, Lease
-from edgeyard.scheduler.prediction.calibration import AS_DRAWN, IntervalScale, IntervalScales
+from edgeyard.scheduler.prediction.calibration import (
+    AS_DRAWN,
+    IntervalScale,
+    IntervalScales,
+    compared_start,
+)
 from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts, sample_futures
 from tests.builders.decision import cycle
 from tests.builders.registered import active_run_times
@@ -96,8 +101,36 @@ def test_boards_are_given_out_in_turn_as_they_come_free() -> None:
 def test_loading_holds_the_board_and_is_part_of_the_end() -> None:
     loaded = History([replace(each, loading_s=4.0 + 0.01 * row) for row, each in enumerate(STEADY)])
     found = predicted(queue(2), runs=loaded, uids=(A,))
-    assert in_s(found["b0"]) == pytest.approx((0.0, 14.4), abs=0.5)
-    assert in_s(found["b1"]) == pytest.approx((14.4, 28.8), abs=0.7)
+    assert in_s(found["b0"]) == pytest.approx((4.4, 14.4), abs=0.5)
+    assert in_s(found["b1"]) == pytest.approx((18.8, 28.8), abs=0.7)
+
+
+def test_a_task_that_starts_a_moment_after_a_free_board_is_found_is_within_its_interval() -> None:
+    """Loading takes about 4 s: at once, behind a run that is all but over, after a rest."""
+    loaded = History([replace(each, loading_s=4.0 + 0.01 * row) for row, each in enumerate(STEADY)])
+    at_once = predicted(queue(1), runs=loaded, uids=(A,))["b0"]
+    ending = BoardHolder(benchmark_id="ends", target_uid=A, priority=50, ending=True)
+    behind = predicted(queue(1), runs=loaded, uids=(A,), holders=[ending])["b0"]
+    rests = predicted(queue(1), runs=loaded, uids=(A,), holders=[ending], cool_down_s=3.0)["b0"]
+    for found, sure_s in ((at_once, 4.4), (behind, 4.4), (rests, 7.4)):
+        assert found.start_low <= NOW + timedelta(seconds=sure_s)
+        assert NOW + timedelta(seconds=sure_s + 0.8) <= found.start_high
+    assert compared_start(at_once, NOW + timedelta(seconds=5)) is None
+    for found in (behind, rests):
+        assert compared_start(found, found.start + timedelta(seconds=0.9)).held  # type: ignore[union-attr]
+
+
+def test_where_nothing_is_known_of_loading_a_start_is_known_to_a_second() -> None:
+    ending = BoardHolder(benchmark_id="ends", target_uid=A, priority=50, ending=True)
+    at_once = predicted(queue(1), uids=(A,))["b0"]
+    behind = predicted(queue(1), uids=(A,), holders=[ending])["b0"]
+    assert at_once.start_high - at_once.start == timedelta(seconds=1)
+    assert compared_start(at_once, at_once.start_high) is None
+    for seconds in (0.01, 1.0, 1.9):
+        came = compared_start(behind, NOW + timedelta(seconds=seconds))
+        assert came is not None
+        assert came.held
+        assert came.score == pytest.approx(0.0, abs=1.1)
 
 
 def test_forecasts_follow_the_active_models() -> None:
@@ -407,7 +440,8 @@ def test_while_the_cluster_is_silent_the_last_that_is_known_is_rolled_forward() 
         )
 
     assert reported(900.0).keys() == reported(0.0).keys() == {"a", "b", "c", "on-b"}
-    assert reported(900.0)["a"].start == reported(0.0)["a"].start == NOW
+    assert reported(0.0)["a"].start == NOW
+    assert reported(900.0)["a"].start == NOW + timedelta(seconds=1)  # in the next cycle
 
 
 class TestSharedCores:
