@@ -109,13 +109,15 @@ def check_description(
     model_bytes: SizeBytes = None,
     dataset_bytes: SizeBytes = None,
 ) -> Answer[shapes.CheckedDescription]:
-    """Check a description before its files are uploaded: all that needs no file.
+    """Check a description before its files are uploaded: all that needs no file, and its id.
 
     ``model_bytes`` is the size of the model that would be uploaded, ``dataset_bytes`` that of the
     largest dataset.
     """
     services = context.services
     request = check(body.document(), caller, services, context.offers.now(), services.clock.now())
+    with services.store.read() as uow:
+        refuse_taken_id(uow, request, caller)
     refuse_sizes(services.settings, request, model_bytes=model_bytes, dataset_bytes=dataset_bytes)
     warnings = [*request.warnings, *memory_warnings(request, model_bytes)]
     return Answer(shapes.CheckedDescription(warnings=warnings))
@@ -423,11 +425,7 @@ def enqueue(
             return checks.files_of(request, caller, kept)
 
     allowed = quotas_of(caller.user, services.settings.quotas)
-    wanted_id = (
-        None
-        if request.benchmark_id is None
-        else lifecycle.own_benchmark_id(request.benchmark_id, caller.user_id)
-    )
+    wanted_id = _wanted_id(request, caller)
     seen = see_received(services, received)
     # Before it is written: no other request waits, and the candidate is not in the queue yet.
     forecast = _forecast(request, caller, services, kept)
@@ -441,6 +439,7 @@ def enqueue(
         description, files = found
         warnings = (*request.warnings, *memory_warnings(request, model_bytes_of(files)))
         seen.check(uow)
+        refuse_taken_id(uow, request, caller)
         if description.cron is not None:
             schedule = add_schedule(uow, description, caller.user_id, files, now)
             quotas.check_schedules(uow, caller.user_id, allowed)
@@ -492,6 +491,27 @@ def enqueue(
         submitted.inc(request.description.count)
         services.engine.wake()
     return done
+
+
+def _wanted_id(request: CheckedRequest, caller: Caller) -> str | None:
+    """Return the whole id of which the request states the beginning; None: it states none."""
+    if request.benchmark_id is None:
+        return None
+    return lifecycle.own_benchmark_id(request.benchmark_id, caller.user_id)
+
+
+def refuse_taken_id(uow: UnitOfWork, request: CheckedRequest, caller: Caller) -> None:
+    """Refuse a whole id, or the beginning of one, that the user has used.
+
+    Raises:
+        Conflict: The user has that benchmark; whether others have is not said.
+    """
+    wanted_id = _wanted_id(request, caller)
+    if wanted_id is None or request.benchmark_id is None:
+        return
+    for each in uow.benchmarks.get_many([wanted_id, request.benchmark_id]):
+        if each.user_id == caller.user_id:
+            raise Conflict(f"benchmark {each.benchmark_id} already exists")
 
 
 def _look_into(
@@ -577,12 +597,14 @@ def would_happen(
         members: Members of the matrix of which it is one.
 
     Raises:
+        Conflict: As `refuse_taken_id`.
         InvalidInput: As `StoreChecks.files_of`.
         QuotaExceeded: What is not uploaded, or waits in the queue (the user's or all), would be too
             much.
     """
     allowed = quotas_of(caller.user, services.settings.quotas)
     with services.store.read() as uow:
+        refuse_taken_id(uow, request, caller)
         rates = uow.credits.rates()
         if request.description.cron is None:
             count = members * request.description.count

@@ -243,7 +243,8 @@ class JobDescriptionIn(BaseModel):
     benchmark_id: BenchmarkId | None = Field(
         None,
         description="Beginning of the benchmark's id, by which its user may name it; the server "
-        "adds an ending that is the user's own. Default: the server makes the whole id.",
+        "adds an ending that is the user's own, unless it is there. An id is used once. Default: "
+        "the server makes the whole id.",
     )
     model: FileNameOrUrl | None = Field(
         None, description="Name of an uploaded model, or a URL; with model_url the name it gets."

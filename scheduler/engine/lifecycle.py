@@ -94,9 +94,10 @@ def own_benchmark_id(wanted: str, user_id: str) -> str:
 
     It ends with 8 characters (40 bits) that all ids of the user have which they chose: nobody
     takes an id of another user's, or finds out whether there is one. Ids that `new_benchmark_id`
-    makes end otherwise.
+    makes end otherwise. An id that ends so already stays as it is: it is the same benchmark's.
     """
-    return f"{wanted}-{_own_ending(user_id)}"
+    ending = f"-{_own_ending(user_id)}"
+    return wanted if wanted.endswith(ending) else wanted + ending
 
 
 def is_whole_id(benchmark_id: str, user_id: str) -> bool:

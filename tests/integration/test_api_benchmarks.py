@@ -355,6 +355,23 @@ def test_an_id_whose_beginning_is_given_can_be_used_once(api: Api) -> None:
     assert made_id in again.json()["detail"]
 
 
+def test_a_whole_id_is_the_same_benchmark_and_makes_no_second(api: Api) -> None:
+    made = api.as_().post("/v1/benchmarks", json=description(benchmark_id="mine"))
+    whole, by_server = made.json()["benchmark_id"], api.submit()
+    before = api.as_().get("/v1/benchmarks").json()["items"]
+    for given, its_id in (("mine", whole), (whole, whole), (by_server, by_server)):
+        for path in ("", "?dry_run", "/check"):
+            again = api.as_().post(f"/v1/benchmarks{path}", json=description(benchmark_id=given))
+            refusal(again, 409)
+            assert its_id in again.json()["detail"]
+    assert len(api.as_().get("/v1/benchmarks").json()["items"]) == len(before)
+    api.upload(who="bob")
+    for given in (whole, by_server):  # says nothing of whether there is such a benchmark
+        bobs = api.as_("bob").post("/v1/benchmarks", json=description(benchmark_id=given))
+        assert bobs.status_code == 202, bobs.text
+        assert bobs.json()["benchmark_id"].startswith(f"{given}-")
+
+
 def test_a_user_names_their_own_benchmark_by_the_beginning_that_they_chose(api: Api) -> None:
     made = api.as_().post("/v1/benchmarks", json=description(benchmark_id="tuesday"))
     whole = made.json()["benchmark_id"]
