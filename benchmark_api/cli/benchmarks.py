@@ -34,6 +34,11 @@ from edgeyard.benchmark_api.cli.output import (
     show as print_parts,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, act, echo, verb
+from edgeyard.benchmark_api.cli.unknown_names import (
+    refuse_unknown_board,
+    refuse_unknown_family,
+    refuse_unknown_user,
+)
 from edgeyard.benchmark_api.cli.watching import Campaign, chosen_ids
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
@@ -207,14 +212,18 @@ def _add_numbers(session: Session, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _refuse_unknown(session: Session, filters: Filters) -> None:
-    """Ask for the campaign and the schedule of an empty list, which may not exist.
+    """Ask for what the filters of an empty list name, which may not exist.
 
     Raises:
-        NotFoundError: One does not exist.
+        NotFoundError: The campaign or the schedule does not exist.
+        InvalidInput: Nobody knows the family, the board or the user.
     """
     for kind, named in (("campaigns", filters["campaign"]), ("schedules", filters["schedule_id"])):
         if named is not None:
             session.client.api.get(api_path(kind, named))
+    refuse_unknown_family(session, filters["target"])
+    refuse_unknown_board(session, filters["target_uid"], "--target-uid")
+    refuse_unknown_user(session, filters["user_id"])
 
 
 def show(session: Session, benchmark_id: Id) -> None:
@@ -322,6 +331,8 @@ def events(
     if follow:
         if (since, until) != (None, None):
             raise InvalidInput.at("--follow", "begins now", "no --since and no --until")
+        refuse_unknown_board(session, board, "--board")
+        refuse_unknown_user(session, actor, "--actor")
         for act in session.client.follow_acts(actor=actor, type=type_, board=board):
             row = as_json(act)
             echo(json_text(row) if session.output is Output.JSON else _act_line(row))
@@ -334,6 +345,9 @@ def events(
         board=board,
     )
     rows = [as_json(each) for each in itertools.islice(found, limit + 1)]
+    if not rows:
+        refuse_unknown_board(session, board, "--board")
+        refuse_unknown_user(session, actor, "--actor")
     if session.output is Output.JSON:
         for row in rows[:limit]:
             echo(json_text(row))
@@ -492,6 +506,9 @@ def queue(
     """
     params = {"limit": limit, "user": user, "target": target}
     answer = record(session.client.api.get("/v1/queue", params))
+    if not items(answer):
+        refuse_unknown_user(session, user)
+        refuse_unknown_family(session, target)
     emit(session.output, items(answer), _QUEUE_COLUMNS, "no benchmark waits")
     warn_of_stale_state(session, answer)
 

@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo, verb
 from edgeyard.benchmark_api.cli.reservations import BoardId, Reason, UserId
+from edgeyard.benchmark_api.cli.unknown_names import refuse_unknown_family
 from edgeyard.errors import InvalidInput
 
 FileId = Annotated[str, typer.Argument(metavar="FILE_ID", show_default=False)]
@@ -101,6 +102,8 @@ def boards_list(
         for row in items(answer)
         if family in (None, row.get("family")) and state in (None, row.get("state"))
     ]
+    if not rows:
+        refuse_unknown_family(session, family, "--family")
     emit(session.output, rows, _BOARD_COLUMNS, "no boards")
     warn_of_stale_state(session, answer)
 
@@ -139,6 +142,8 @@ def boards_attributes(
 ) -> None:
     """List the attributes that --constraint may name, with the values that boards have."""
     rows = items(session.client.api.get("/v1/attributes", {"family": family}))
+    if not rows:
+        refuse_unknown_family(session, family, "--family")
     emit(session.output, rows, _ATTRIBUTE_COLUMNS, "no board has reported any attribute")
 
 

@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib, check_plot
 from edgeyard.benchmark_api.cli.program import Output, Session, add_group
+from edgeyard.benchmark_api.cli.unknown_names import refuse_unknown_board, refuse_unknown_family
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
@@ -106,6 +107,9 @@ def list_series(
         target_uid=board, target=target, runtime=runtime, benchmark_type=benchmark_type
     )
     rows = [as_json(each) for each in islice(found, limit + 1)]
+    if not rows:
+        refuse_unknown_family(session, target)
+        refuse_unknown_board(session, board, "--board")
     emit(session.output, rows[:limit], _SERIES, "no series")
     if len(rows) > limit:
         session.report(f"the first {limit} series; --limit shows more")

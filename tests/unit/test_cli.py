@@ -1044,7 +1044,7 @@ def test_the_queue_shows_why_each_one_waits(server: FakeServer) -> None:
 
 
 def test_the_queue_is_asked_for_by_limit_user_and_family(server: FakeServer) -> None:
-    server.on("GET", "/v1/queue", {"items": []})
+    server.on("GET", "/v1/queue", {"items": [{"position": 0, "benchmark_id": LONG_ID}]})
     assert run("queue", "--limit", "5", "--user", "ann", "--target", "rpi4b").exit_code == 0
     query = server.asked[-1].query
     assert query == {"limit": ["5"], "user": ["ann"], "target": ["rpi4b"]}
