@@ -62,7 +62,7 @@ def refuse_unknown_user(session: Session, user_id: str | None, flag: str = "--us
 def _boards(session: Session) -> list[dict[str, object]]:
     """Return the boards of the inventory, and those that the cluster announces."""
     expected = items(record(session.client.api.get("/v1/inventory")), "boards")
-    return [*expected, *map(as_json, session.client.boards())]
+    return [*expected, *(dict(as_json(each)) for each in session.client.boards())]
 
 
 def _check(name: str, known: Collection[object], flag: str, what: str, command: str) -> None:

@@ -230,8 +230,8 @@ def test_an_operator_probes_a_quarantined_board_now_and_reads_its_history(api: A
     browser.post(f"{where}/drain", where, reason="new fan")
     browser.post(f"{where}/resume", where)
     page = re.sub(r"<[^>]+>", "", browser.get(where).text)
-    assert "it was taken out of service by operator: new fan" in page
-    assert "the probe of it in quarantine was brought forward" in page
+    assert "It was taken out of service by operator: new fan" in page
+    assert "The probe of it in quarantine was brought forward" in page
     with api.store.write() as uow:
         uow.reservations.set_quarantine(replace(failed, by_user_id="operator", next_probe_at=None))
     assert api.as_("operator").post(f"/v1/boards/{uid}/probe").status_code == 409
