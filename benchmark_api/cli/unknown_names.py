@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Collection
 
 from edgeyard.benchmark_api.cli.api import items, record
+from edgeyard.benchmark_api.cli.output import Row
 from edgeyard.benchmark_api.cli.program import Session
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
@@ -59,10 +60,10 @@ def refuse_unknown_user(session: Session, user_id: str | None, flag: str = "--us
     _check(user_id, known, flag, "user", "edgeyard users list")
 
 
-def _boards(session: Session) -> list[dict[str, object]]:
+def _boards(session: Session) -> list[Row]:
     """Return the boards of the inventory, and those that the cluster announces."""
     expected = items(record(session.client.api.get("/v1/inventory")), "boards")
-    return [*expected, *(dict(as_json(each)) for each in session.client.boards())]
+    return [*expected, *map(as_json, session.client.boards())]
 
 
 def _check(name: str, known: Collection[object], flag: str, what: str, command: str) -> None:
