@@ -381,10 +381,15 @@ def _limits(client: Client) -> Iterator[Finding]:
             state="warning" if full and value else "ok",
             found=("" if used is None else f"{shown(used)} {'used, ' if value is None else 'of '}")
             + f"{limit} ({plain(item.get('source'))}), {plain(item.get('whose'))}",
-            fix=f"delete what is not needed, or raise {plain(item.get('setting'))}"
-            if full and value
-            else "",
+            fix=_room(item) if full and value else "",
         )
+
+
+def _room(item: Row) -> str:
+    """Return what to do about a limit that is nearly used up."""
+    setting, whose = plain(item.get("setting")), plain(item.get("whose"))
+    more = f"raise {setting}" if setting else f"see edgeyard groups show {whose.split()[-1]}"
+    return f"delete what is not needed, or {more}"
 
 
 def _boards(client: Client) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import typer
@@ -230,7 +231,7 @@ def _show(session: Session, account: Row) -> None:
             f"{amount('max_budget', 'none')}, max lease {amount('max_lease_s', '0')} s",
         ),
     )
-    for name, value in lines:
+    for name, value in (*lines, *_of_group(account.get("group"))):
         echo(f"{name:<8} {value}")
     if charges := items(account, "charges"):
         echo()
@@ -238,6 +239,22 @@ def _show(session: Session, account: Row) -> None:
     if idle := items(account, "idle_times"):
         echo()
         emit(session.output, idle, _IDLE_COLUMNS, "")
+
+
+def _of_group(group: object) -> Iterator[tuple[str, str]]:
+    """Yield the lines about the group of an account, which other members use, too."""
+    if not isinstance(group, Mapping):
+        return
+    yield "group", f"{plain(group.get('group_id'))}, share {_number(group.get('share'))}"
+    if group.get("credits") is not None:
+        left = f"{_number(group.get('credits'))}, {_number(group.get('reserved'))} reserved"
+        yield "", f"credits of all members: {left}"
+    if group.get("max_running") is not None:
+        yield (
+            "",
+            f"running of all members: {plain(group.get('running'))} of at most "
+            f"{plain(group.get('max_running'))}",
+        )
 
 
 def _number(value: object) -> str:

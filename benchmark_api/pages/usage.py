@@ -13,6 +13,7 @@ from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import usage
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.groups import group_of
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
@@ -30,7 +31,10 @@ def report(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     by = query.get("by", UsageBy.USER.value)
     if by not in set(UsageBy):
         wrong["by"] = f"is none of {', '.join(UsageBy)}"
-    now = month_of(context.services.clock.now())
+    at = context.services.clock.now()
+    now = month_of(at)
+    with context.services.store.read() as uow:
+        group = group_of(uow, caller.user, at)
     if not wrong:
         try:
             found = usage.usage(caller, context, by=UsageBy(by), month=query.get("month")).content
@@ -42,6 +46,7 @@ def report(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         caller,
         status=422 if wrong else 200,
         report=found,
+        group=group,
         by=by,
         month=found.month if found else query.get("month", now),
         earlier=_neighbour(found, -1) if found else "",

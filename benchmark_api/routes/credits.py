@@ -9,6 +9,7 @@ from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
+from edgeyard.benchmark_api.routes.groups import group_of
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import CreditsIn, RateIn, parse
 from edgeyard.errors import InvalidInput, NotFound
@@ -25,7 +26,7 @@ _CHARGES = 20
 
 @router.get("/users/{user_id}/account")
 def account(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Account]:
-    """A user's credits, quotas, use and last charges; your own, or anybody's for operators."""
+    """A user's credits, quotas, group, use and charges; your own, or anybody's for operators."""
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     with context.services.store.read() as uow:
@@ -87,6 +88,7 @@ def _account(uow: UnitOfWork, user_id: str, context: Context) -> shapes.Account:
     return views.same(
         shapes.Account,
         user,
+        group=group_of(uow, user, context.services.clock.now()),
         credits=balance.credits,
         credits_left=balance.credits_left,
         reserved=balance.reserved,

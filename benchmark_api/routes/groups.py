@@ -19,7 +19,7 @@ from edgeyard.scheduler.model.accounts import decayed
 from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import GROUP_QUOTA_NAMES, USED
-from edgeyard.scheduler.model.users import Group
+from edgeyard.scheduler.model.users import Group, User
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = Router(prefix="/v1", tags=["accounts"])
@@ -37,7 +37,7 @@ def groups(caller: Submitter, context: Ctx) -> Answer[shapes.Groups]:
             if caller.is_operator or each.group_id == caller.user.group_id
         ]
         now = context.services.clock.now()
-        return Answer(shapes.Groups(items=[_shown(uow, each, now) for each in found]))
+        return Answer(shapes.Groups(items=[shown_group(uow, each, now) for each in found]))
 
 
 @router.get("/groups/{group_id}")
@@ -46,7 +46,7 @@ def group(group_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Group
     if not caller.is_operator and group_id != caller.user.group_id:
         raise NotFound("group", group_id)
     with context.services.store.read() as uow:
-        return Answer(_shown(uow, uow.accounts.group(group_id), context.services.clock.now()))
+        return Answer(shown_group(uow, uow.accounts.group(group_id), context.services.clock.now()))
 
 
 @router.post("/groups", status_code=201, openapi_extra=accepts("GroupIn"))
@@ -64,7 +64,7 @@ def add_group(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Group
     def add(uow: UnitOfWork) -> shapes.Group:
         uow.accounts.add_group(made)
         uow.log.append(_event(now, "group.added", caller, made.group_id, None, made))
-        return _shown(uow, made, now)
+        return shown_group(uow, made, now)
 
     return Answer(context.services.store.transact(add), 201)
 
@@ -85,7 +85,7 @@ def change_group(group_id: str, body: Body, caller: Operator, context: Ctx) -> A
         )
         uow.accounts.save_group(after)
         uow.log.append(_event(now, "group.changed", caller, group_id, before, after))
-        return _shown(uow, after, now)
+        return shown_group(uow, after, now)
 
     changed = context.services.store.transact(change)
     context.services.engine.wake()
@@ -111,7 +111,18 @@ def remove_group(group_id: str, caller: Operator, context: Ctx) -> Response:
     return Response(status_code=204)
 
 
-def _shown(uow: UnitOfWork, group: Group, now: datetime) -> shapes.Group:
+def group_of(uow: UnitOfWork, user: User, now: datetime) -> shapes.Group | None:
+    """Return the group that a user is in, as `group` shows it; None: in none."""
+    if user.group_id is None:
+        return None
+    try:
+        return shown_group(uow, uow.accounts.group(user.group_id), now)
+    except NotFound:  # removed a moment ago
+        return None
+
+
+def shown_group(uow: UnitOfWork, group: Group, now: datetime) -> shapes.Group:
+    """Return a group with its members and what they have now."""
     members = list(uow.accounts.members(group.group_id))
     used = [uow.usage.of(user_id, now) for user_id in members]
     running = [each for each in uow.credits.open_charges() if each.group_id == group.group_id]

@@ -9,12 +9,13 @@ from typing import NamedTuple
 from edgeyard.benchmark_api.auth import Operator, Submitter
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.groups import group_of
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings, setting_of
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.quotas import QUOTA_NAMES, USED, Usage, quotas_of
+from edgeyard.scheduler.model.quotas import GROUP_QUOTA_NAMES, QUOTA_NAMES, USED, Usage, quotas_of
 from edgeyard.scheduler.model.users import Role, User
 
 router = Router(prefix="/v1", tags=["accounts"])
@@ -86,19 +87,28 @@ _WHOSE = {
 
 @router.get("/limits")
 def limits(caller: Submitter, context: Ctx, user_id: str | None = None) -> Answer[shapes.Limits]:
-    """The limits that hold for you, and how much of each is used; anybody's for operators."""
+    """The limits that hold for you, and how much of each is used; anybody's for operators.
+
+    Those of your group come after your own, and count what all its members have.
+    """
     services = context.services
     user_id = user_id or caller.user_id
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     with services.store.read() as uow:
         user = uow.accounts.user(user_id)
-        usage = uow.usage.of(user_id, services.clock.now())
+        now = services.clock.now()
+        usage = uow.usage.of(user_id, now)
+        group = group_of(uow, user, now)
         used = {"max_pending_total": uow.benchmarks.counts_by_status().get(Status.PENDING, 0)}
         registered = uow.registrations.counts()
     used["user_max_registrations"] = registered.get(user_id, 0)
     used["max_registrations_total"] = sum(registered.values())
-    items = [*_of_user(user, usage, services.settings), *_of_server(services, user_id, used)]
+    items = [
+        *_of_user(user, usage, services.settings),
+        *([] if group is None else _of_group(group)),
+        *_of_server(services, user_id, used),
+    ]
     return Answer(shapes.Limits(user_id=user_id, items=items))
 
 
@@ -138,6 +148,23 @@ def _of_user(user: User, usage: Usage, settings: Settings) -> Iterator[shapes.Li
             status=_QUOTAS[name].status,
             meaning=_meaning(setting),
         )
+
+
+def _of_group(group: shapes.Group) -> Iterator[shapes.Limit]:
+    """Yield the limits that a group has."""
+    for name in GROUP_QUOTA_NAMES:
+        if (value := getattr(group, name)) is not None:
+            yield shapes.Limit(
+                name=name,
+                value=value,
+                used=getattr(group, USED[name]),
+                unit=_QUOTAS[name].unit,
+                whose=f"group {group.group_id}",
+                source="group",
+                setting="",
+                status=_QUOTAS[name].status,
+                meaning=f"What the members of the group have together, as {setting_of(name)}",
+            )
 
 
 def _of_server(services: Services, user_id: str, used: Mapping[str, int]) -> Iterator[shapes.Limit]:

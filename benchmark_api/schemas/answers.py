@@ -1876,7 +1876,8 @@ class Account(Struct, frozen=True, kw_only=True):
 
     ``credits`` include those that are ``reserved`` for attempts that have not ended,
     ``credits_left`` do not. ``usage_board_s`` are board-seconds, which lose half their weight in
-    each ``usage_half_life_s``. ``charges`` are the newest, newest first.
+    each ``usage_half_life_s``. ``charges`` are the newest, newest first. ``group`` is what the
+    user shares with others; null: with nobody.
     """
 
     user_id: str
@@ -1894,14 +1895,16 @@ class Account(Struct, frozen=True, kw_only=True):
     max_lease_s: float
     charges: list[Charge]
     idle_times: list[IdleTime]
+    group: Group | None
 
 
-LimitSource = Literal["default", "setting", "account", "role"]
+LimitSource = Literal["default", "setting", "account", "group", "role"]
 
 
 class Limit(Struct, frozen=True, kw_only=True):
     """A limit, and how much of it is used now; null: not counted, or no bound.
 
+    ``setting`` is that of the server whose default it is; empty for a limit of a group.
     ``status`` is that of the answer past the limit; null: what is beyond it waits.
     """
 

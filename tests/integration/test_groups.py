@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
+import httpx
 import pytest
 
 from edgeyard.benchmark_api.sdk import Client
@@ -16,6 +20,7 @@ from edgeyard.scheduler.engine.entitlements import entitlements, group_entitleme
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from tests.builders.api import Api, description, running
 from tests.builders.cli import printed, run
+from tests.builders.pages import Browser
 
 BOARD = "rpi4b-0001-0001"
 BROKEN = Failure(category=FailureCategory.USER_MODEL, sentence="a bad model")
@@ -258,3 +263,90 @@ def test_groups_are_kept_by_commands(api: Api, monkeypatch: pytest.MonkeyPatch) 
         assert client.groups() == []
     printed(run("groups", "remove", "vision"))
     assert json.loads(printed(run("groups", "list", "--json"))) == []
+
+
+def test_members_at_once_do_not_pass_together_over_a_limit_of_their_group(api: Api) -> None:
+    """Each of them has room as a user: what is checked is the sum over both."""
+    grouped(api, "alice", "bob", max_live=3)
+    together = threading.Barrier(8)
+
+    def one(number: int) -> int:
+        who = ("alice", "bob")[number % 2]
+        headers = {"Authorization": f"Bearer {api.tokens[who]}"}
+        with httpx.Client(
+            base_url=api.url, headers=headers, timeout=60, trust_env=False, verify=False
+        ) as client:
+            together.wait(60)
+            return client.post("/v1/benchmarks", json=description()).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = sorted(pool.map(one, range(8)))
+    assert answers == [202] * 3 + [429] * 5
+    assert shown(api)["live"] == 3
+
+
+def test_limits_state_those_of_the_group_with_what_all_members_have(api: Api) -> None:
+    grouped(api, "alice", "bob", max_live=3)
+    for who in ("alice", "bob"):
+        api.submit(who)
+
+    def of_group(who: str, **params: str) -> list[dict[str, Any]]:
+        items = api.as_(who).get("/v1/limits", params=params).json()["items"]
+        return [each for each in items if each["whose"] == "group vision"]
+
+    (limit,) = of_group("alice")
+    assert (limit["name"], limit["value"], limit["used"]) == ("max_live", 3, 2)
+    assert (limit["source"], limit["setting"], limit["status"]) == ("group", "", 429)
+    assert of_group("operator", user_id="bob") == [limit]
+    assert of_group("operator") == []  # in no group
+    server = ("--url", api.url, "--token", api.tokens["alice"])
+    assert "group vision" in printed(run("limits", *server))
+
+
+def test_an_account_is_shown_with_its_group(api: Api) -> None:
+    grouped(api, "alice", "bob", credits=100, max_running=2)
+    begun(api, api.submit("bob", user_time=30))
+    account = api.as_("alice").get("/v1/users/alice/account").json()
+    assert account["group"] == shown(api, who="alice")
+    assert (account["group"]["reserved"], account["reserved"]) == (30, 0)
+    assert api.as_("operator").get("/v1/users/operator/account").json()["group"] is None
+    text = printed(run("users", "account", "--url", api.url, "--token", api.tokens["alice"]))
+    assert "vision" in text
+    assert "credits of all members: 100, 30 reserved" in text
+    assert "running of all members: 1 of at most 2" in text
+    browser = Browser(api).signed_in(api.tokens["alice"])
+    page = browser.get("/ui/usage").text
+    words = " ".join(re.sub("<[^>]*>", "", page).split())
+    assert "Group: vision" in words
+    assert "has 1 of at most 2 benchmarks on boards, and 70 credits left" in words
+    assert api.as_("operator").delete("/v1/groups/vision").status_code == 204
+    assert "vision" not in browser.get("/ui/usage").text
+
+
+def test_a_month_without_runs_has_groups_in_no_row(api: Api) -> None:
+    grouped(api, "alice", credits=10)
+    report = api.as_("operator").get("/v1/usage?by=group&month=2020-02").json()
+    assert report["items"] == []
+    assert (report["total"]["runs"], report["total"]["board_hours"]) == (0, 0)
+    assert report["total"]["mean_wait_s"] is None
+    server = ("--url", api.url, "--token", api.tokens["operator"])
+    words = ("report", "usage", "--by", "group", "--month", "2020-02")
+    assert json.loads(printed(run(*words, *server, "--json"))) == []
+    assert run(*words, *server).exit_code == 0
+
+
+def test_a_clock_that_jumped_forward_takes_no_more_than_was_reserved(api: Api) -> None:
+    grouped(api, "alice", credits=1000)
+    moving = api.submit("alice", user_time=30)
+    begun(api, moving)
+    ended(api, moving, timedelta(days=400).total_seconds())
+    after = shown(api)
+    assert (after["credits"], after["reserved"]) == (970, 0)
+    used = after["usage_board_s"]
+    assert 0 < used <= timedelta(days=401).total_seconds()
+    later = api.clock.now().strftime("%Y-%m")
+    report = api.as_("operator").get(f"/v1/usage?by=group&month={later}").json()
+    (row,) = [each for each in report["items"] if each["key"] == "vision"]
+    assert (row["runs"], row["credits"]) == (1, 30)
+    api.clock.ahead += timedelta(days=70)
+    assert shown(api)["usage_board_s"] == pytest.approx(used / 1024, rel=0.01)

@@ -19,7 +19,7 @@ from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.model.cycle_record import FACTS, CycleRecord
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History
-from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge
 from tests.builders.decision import policy
 
 BOARDS = snapshot_of([board("rpi4b-0001-0001"), board("rpi4b-0001-0002")])
@@ -180,3 +180,40 @@ class _NoBoard:
 
     def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         return ""
+
+
+SHARED = {
+    "quota": (
+        Entitlement(max_running=1),
+        "your group vision may have 1 benchmark on boards at once: waits for one to end, or for "
+        "an operator to allow the group more",
+    ),
+    "budget": (
+        Entitlement(credits_left=50.0),
+        "it may cost 30 credits, and your group vision has fewer left: waits for others of the "
+        "group to end, or for more credits; a shorter user_time reserves less",
+    ),
+}
+
+
+@pytest.mark.parametrize("code", SHARED)
+def test_what_members_share_is_recorded_and_decides_the_same_again(
+    plugins: Registry, code: str
+) -> None:
+    """Two boards are free: the second member waits for the group, not for a board."""
+    shared, sentence = SHARED[code]
+    members = {user: Entitlement(group_id="vision") for user in ("ann", "bob")}
+    waiting = [
+        pending(f"b-{user}", user_id=user, user_time_s=30.0, submit_time=NOW) for user in members
+    ]
+    known = Knowledge(entitlements=members, groups={"vision": shared})
+    given = CycleInput(snapshot=BOARDS, pending=waiting, now=NOW, seed=3, knowledge=known)
+    of = policy()
+    decided = decide(given, of, plugins.resolve(of))
+    (reason,) = decided.waiting.values()
+    assert (reason.reason.value, reason.sentence) == (code, sentence)
+    record = Recorder().record(given, decided)
+    again = replay(record, plugins)
+    assert again.same
+    assert (again.pending, again.placed_then, again.placed_now) == (2, 1, 1)
+    assert list(result_of(record, plugins.resolve(of)).waiting.values()) == [reason]
