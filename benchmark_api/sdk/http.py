@@ -38,6 +38,9 @@ MAX_WAIT_S = 30.0
 the caller gets its answer. One that has no room left (507) will not have it within that."""
 MAX_ANSWER_BYTES = 128 << 20
 """Maximum size of an unpacked answer; files are streamed, and have no such limit."""
+MAX_SAID = 4000
+"""Maximum number of characters of each text of an error: many times what a server writes."""
+MAX_ERRORS = 1000
 MAX_PAGES = 100_000
 MAX_EMPTY_PAGES = 100
 _CHUNK_BYTES = 1 << 16
@@ -324,18 +327,16 @@ def problem_of(response: httpx.Response) -> ApiError:
     errors: tuple[FieldError, ...] = ()
     body = _parsed(response)
     if isinstance(body, Mapping):
-        code = str(body.get("code") or "")
-        detail = str(body.get("detail") or body.get("title") or "")
+        code = _said(body.get("code"))
+        detail = _said(body.get("detail") or body.get("title"))
         errors = tuple(
             FieldError(
-                str(item.get("pointer", "")),
-                str(item.get("reason", "")),
-                str(item.get("accepted") or ""),
+                _said(item.get("pointer")), _said(item.get("reason")), _said(item.get("accepted"))
             )
-            for item in records(body, "errors")
+            for item in records(body, "errors")[:MAX_ERRORS]
         )
     if not detail and not errors:
-        start = " ".join(response.text.split())[:200]
+        start = " ".join(response.text[:_CHUNK_BYTES].split())[:200]
         detail = f"{response.request.url} answered {response.status_code} {start}".rstrip()
         if response.has_redirect_location:
             leads = f"it leads to {response.headers['Location'][:200]}"
@@ -350,6 +351,12 @@ def problem_of(response: httpx.Response) -> ApiError:
         422: ValidationFailed,
     }.get(status, ApiError)
     return kind(status, code, detail, errors, _retry_after_s(response.headers.get("Retry-After")))
+
+
+def _said(value: object) -> str:
+    """Return what an error says, as much of it as a person reads; "" for nothing."""
+    said = str(value or "")
+    return said if len(said) <= MAX_SAID else f"{said[:MAX_SAID]}..."
 
 
 def foreign(response: httpx.Response, what: str) -> ApiError:

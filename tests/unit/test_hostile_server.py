@@ -152,6 +152,18 @@ def test_what_is_no_benchmark_is_not_followed_without_an_end(answer: object) -> 
     assert not slept
 
 
+def test_of_an_endless_refusal_only_the_beginning_is_said() -> None:
+    error = {"pointer": "/" + "p" * 10**6, "reason": "r" * 10**6, "accepted": "a" * 10**6}
+    others = [{"pointer": "/a", "reason": "b"}] * 2000
+    text = json.dumps({"code": "c" * 10**6, "detail": "d" * 10**6, "errors": [error, *others]})
+    with pytest.raises(ApiError) as raised:
+        api_of(lambda _: httpx.Response(400, text=text)).get("/v1/x")
+    assert len(raised.value.errors) == http.MAX_ERRORS
+    assert len(str(raised.value)) < 100_000
+    for said in (raised.value.code, raised.value.detail, raised.value.errors[0].reason):
+        assert len(said) == http.MAX_SAID + len("...")
+
+
 def test_a_redirection_is_not_followed_and_says_where_it_leads() -> None:
     """The token is for the server that was named; many proxies lead from http to https."""
     there = {"Location": "https://server/v1/boards"}
