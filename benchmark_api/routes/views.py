@@ -75,11 +75,17 @@ def listed_benchmark(services: Services, benchmark: Benchmark) -> shapes.ListedB
         benchmark,
         name=benchmark.description.name,
         waiting_reason=waiting_reason(services, benchmark.waiting),
-        description=description_to_json(benchmark.description),
+        description=_description(benchmark),
         deadline=benchmark.description.deadline,
         user_priority=benchmark.user_priority or benchmark.description.user_priority,
         links=links(services, benchmark.benchmark_id),
     )
+
+
+def _description(benchmark: Benchmark) -> dict[str, object]:
+    """Return its description without who starts it, which only schedules state."""
+    shown = description_to_json(benchmark.description)
+    return {name: value for name, value in shown.items() if name != "cron_by"}
 
 
 def benchmark(

@@ -106,6 +106,9 @@ def test_a_run_gets_its_task_and_its_own_token_works(api: Api, starts: Starts) -
     assert spec["model"]["filename"] == "model.onnx"
     shown = api.as_().get(f"/v1/benchmarks/{spec['benchmark_id']}").json()
     assert shown["schedule_id"] == parent.removeprefix("benchmark-").removesuffix("-1")
+    assert "cron_by" not in shown["description"]  # its schedule states it
+    schedule = api.as_().get(f"/v1/schedules/{shown['schedule_id']}").json()
+    assert schedule["cron_by"] == "nomad"
     assert progress(api, spec, OWN) == 204
     assert upload(api, spec, OWN) == 201
 
