@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 
+import httpx
 import msgspec
 
 from edgeyard.benchmark_api.schemas.answers import Event
@@ -16,6 +17,8 @@ from edgeyard.scheduler.model.benchmark import TERMINAL
 
 PAUSE_S = 1.0
 """Interval between requests while there is nothing to follow, and after a lost connection."""
+MAX_LINE_BYTES = 1 << 20
+"""Of a log or an event: more is not kept for the end of a line that may never come."""
 MAX_RECONNECTS = 30
 """Cut connections in a row without anything new, until it is given up."""
 SILENCE_S = 120.0
@@ -78,7 +81,7 @@ def _server_sent(api: Api, path: str, after: int) -> Iterator[Record]:
     with api.stream(f"{path}/events", headers=headers, timeout_s=SILENCE_S) as response:
         data: list[str] = []
         number: str = ""
-        for line in response.iter_lines():
+        for line in _event_lines(response):
             if line.startswith("data:"):
                 data.append(line[5:].removeprefix(" "))
             elif line.startswith("id:"):
@@ -90,10 +93,20 @@ def _server_sent(api: Api, path: str, after: int) -> Iterator[Record]:
                 data, number = [], ""
 
 
+def _event_lines(response: httpx.Response) -> Iterator[str]:
+    """Yield lines of bounded length: `httpx.Response.iter_lines` waits for the end of any."""
+    rest = b""
+    for chunk in response.iter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from map(_decoded, lines)
+        if len(rest) > MAX_LINE_BYTES:
+            raise foreign(response, "an event that is far too long")
+
+
 def _event(data: str, number: str) -> Record | None:
     try:
         item = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(item, dict):
         return None
@@ -105,7 +118,7 @@ def _event(data: str, number: str) -> Record | None:
 def follow_logs(
     api: Api, path: str, follow: bool, stream: str, attempt: int | None, sleep: Sleep
 ) -> Iterator[str]:
-    """Yield the lines of a log, without their line ends.
+    """Yield the lines of a log, without their line ends; those of over 1 MiB come in pieces.
 
     Args:
         api: The connection to the server.
@@ -131,6 +144,9 @@ def follow_logs(
                 offset += len(chunk)
                 *lines, rest = (rest + chunk).split(b"\n")
                 yield from map(_decoded, lines)
+                while len(rest) > MAX_LINE_BYTES:
+                    yield _decoded(rest[:MAX_LINE_BYTES])
+                    rest = rest[MAX_LINE_BYTES:]
         except NotFoundError:
             if not follow or _ended(api, path):
                 raise

@@ -152,6 +152,41 @@ def test_what_is_no_benchmark_is_not_followed_without_an_end(answer: object) -> 
     assert not slept
 
 
+def test_a_log_of_one_line_comes_in_pieces_and_is_whole() -> None:
+    text = "x" * (5 << 20)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, text=text[int(request.url.params.get("offset", 0)) :])
+
+    lines = list(
+        follow_logs(api_of(answer), "/v1/benchmarks/b", False, "stderr", 1, lambda _: None)
+    )
+    assert "".join(lines) == text
+    assert max(map(len, lines)) < 2 << 20
+
+
+@pytest.mark.parametrize("event", ["data: " + "x" * (3 << 20), "data: " + "[" * 200_000 + "\n\n"])
+def test_an_event_without_an_end_or_that_nests_is_no_traceback(event: str) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("events"):
+            return httpx.Response(200, json={"status": "running"}) if asked else ended
+        asked.append(request)
+        if request.headers["Accept"] != "text/event-stream":
+            return httpx.Response(200, json={"items": []})
+        asked.clear()
+        return found
+
+    asked: list[httpx.Request] = []
+    ended = httpx.Response(404)
+    found = httpx.Response(200, text=event, headers={"Content-Type": "text/event-stream"})
+    events = follow_events(api_of(answer), "/v1/benchmarks/b", True, lambda _: None)
+    if event.endswith("\n"):
+        assert list(events) == []
+    else:
+        with pytest.raises(ApiError, match="far too long"):
+            list(events)
+
+
 def test_of_an_endless_refusal_only_the_beginning_is_said() -> None:
     error = {"pointer": "/" + "p" * 10**6, "reason": "r" * 10**6, "accepted": "a" * 10**6}
     others = [{"pointer": "/a", "reason": "b"}] * 2000
