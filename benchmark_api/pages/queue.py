@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
-from edgeyard.benchmark_api.pages.page import number, page
+from edgeyard.benchmark_api.pages.page import number, page, type_words
 from edgeyard.benchmark_api.pages.spreadsheets import csv_file
 from edgeyard.benchmark_api.routes import lab
 from edgeyard.benchmark_api.routes.context import Ctx
@@ -40,7 +40,8 @@ def queue(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 
 
 def _about(item: shapes.QueueItem) -> str:
-    parts = (item.benchmark_type, item.runtime, item.target, item.user_id)
+    measured = item.benchmark_type and type_words(item.benchmark_type)
+    parts = (measured, item.runtime, item.target, item.user_id)
     return " · ".join(each for each in parts if each)
 
 

@@ -289,8 +289,8 @@ class JobDescriptionIn(BaseModel):
         None,
         ge=1,
         le=1_000_000,
-        description="Timed runs of a TYPE1 measurement; default 20, the only value that other "
-        "types accept, because descriptions that are shown have it.",
+        description="Timed inferences of a latency measurement (TYPE1); default 20, the only "
+        "value that other types accept.",
     )
     precision: Precision | None = Field(
         None,

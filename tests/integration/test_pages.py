@@ -574,6 +574,18 @@ def test_static_files_are_kept_for_ever_under_a_name_of_their_content(api: Api) 
         assert browser.get(f"/ui/static/{'0' * 16}/{name}").status_code == 404
 
 
+def test_pages_say_in_words_what_a_benchmark_measures(api: Api) -> None:
+    benchmark_id = api.submit()
+    api.engine.order = (benchmark_id,)
+    try:
+        queue = as_(api, "alice").get("/ui/queue").text
+    finally:
+        api.engine.order = ()
+    assert "latency · ort · rpi4b" in queue
+    assert "TYPE1" not in queue
+    assert "TYPE1: latency" in as_(api, "alice").get(f"/ui/benchmarks/{benchmark_id}").text
+
+
 def test_the_queue_is_a_table_for_spreadsheets_without_formulas(api: Api) -> None:
     benchmark_id = api.submit()
     api.engine.order = (benchmark_id,)

@@ -82,6 +82,7 @@ def test_the_form_has_a_field_for_each_of_the_schema_with_its_limits(api: Api) -
         assert f'<option value="{choice}"' in page
     assert 'name="target.rpi5"' in page
     assert 'name="runtime.ort"' in page
+    assert 'data-label="ort"' in page  # names the engine of a cell where a phone hides columns
 
 
 @pytest.mark.parametrize(("kind", "dimensions"), [("onnx", 4), ("tflite", 4)])
