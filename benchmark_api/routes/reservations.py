@@ -147,7 +147,8 @@ def probe(target_uid: str, caller: Operator, context: Ctx) -> Answer[shapes.Boar
         if found is None or not found.active:
             raise Conflict(f"{target_uid} is not in quarantine")
         if found.by_user_id is not None:
-            raise Conflict(f"{target_uid} was put into quarantine by an operator: lift it instead")
+            who = found.by_user_id
+            raise Conflict(f"{target_uid} was put into quarantine by {who}: lift it instead")
         if found.next_probe_at is None:
             raise Conflict(f"a probe of {target_uid} is under way")
         sooner = replace(found, next_probe_at=min(now, found.next_probe_at))

@@ -234,7 +234,9 @@ def test_an_operator_probes_a_quarantined_board_now_and_reads_its_history(api: A
     assert "The probe of it in quarantine was brought forward" in page
     with api.store.write() as uow:
         uow.reservations.set_quarantine(replace(failed, by_user_id="operator", next_probe_at=None))
-    assert api.as_("operator").post(f"/v1/boards/{uid}/probe").status_code == 409
+    refused = api.as_("operator").post(f"/v1/boards/{uid}/probe")
+    assert refused.status_code == 409
+    assert "into quarantine by operator: lift it" in refused.json()["detail"]
     browser.post(f"{where}/unquarantine", where)
 
 
