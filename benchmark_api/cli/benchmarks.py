@@ -359,8 +359,9 @@ def events(
 
 def _act_what(row: Row) -> str:
     data = row.get("data")
-    group_id = data.get("group_id") if isinstance(data, dict) else None
-    about = plain(row.get("board") or row.get("benchmark_id") or group_id)
+    facts = data if isinstance(data, dict) else {}
+    whose = facts.get("group_id") or facts.get("user_id")
+    about = plain(row.get("board") or row.get("benchmark_id") or whose)
     count = row.get("count")
     times = f"{count} times" if isinstance(count, int) and count > 1 else ""
     return " ".join(filter(None, [about, times, _act_change(row)]))
@@ -379,7 +380,7 @@ def _act_change(row: Row) -> str:
             (plain(each[name]) for each in (before, after) for name in _NAMES if name in each), ""
         )
     return ", ".join(
-        f"{name}: {plain(before[name])} -> {plain(after.get(name))}"
+        f"{name}: {plain(before[name]) or 'none'} -> {plain(after.get(name)) or 'none'}"
         for name in before
         if name not in ("at", "by_user_id", "reason")
     )

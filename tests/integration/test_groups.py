@@ -251,6 +251,9 @@ def test_groups_are_kept_by_commands(api: Api, monkeypatch: pytest.MonkeyPatch) 
     assert "vision" in printed(run("groups", "list"))
     records = api.as_("operator").get("/v1/events?type=group.changed").json()["items"]
     assert records[0]["reason"] == "new budget"
+    shown_acts = printed(run("events", "--limit", "20"))
+    assert "vision credits: none -> 50" in shown_acts
+    assert "alice group_id: none -> vision" in shown_acts
     assert records[0]["before"] == {"credits": None, "max_running": None, "max_live": 4}
     assert records[0]["after"] == {"credits": 50, "max_running": 3, "max_live": None}
     assert run("groups", "change", "vision").exit_code == 1
