@@ -36,6 +36,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     Url,
     field_errors,
     is_url,
+    not_text,
     refusal,
 )
 from edgeyard.devices.attributes import SIZES_IN_BYTES
@@ -118,6 +119,13 @@ class ConstraintIn(BaseModel):
         """Whether the value is compared with a number of bytes."""
         return self.attribute in SIZES_IN_BYTES and self.operator in _ORDERS
 
+    @property
+    def is_version(self) -> bool:
+        """Whether the value is a version: 1.30 without quotes is the number 1.3."""
+        return self.operator in ("version", "semver") or self.attribute.rstrip("}").endswith(
+            ".version"
+        )
+
     @model_validator(mode="after")
     def _is_comparable(self) -> Self:
         if self.is_size:
@@ -125,6 +133,8 @@ class ConstraintIn(BaseModel):
                 parse_size(str(self.value))
             except ValueError:
                 raise refusal(f"{self.value!r} is not a size", SIZES) from None
+        elif isinstance(self.value, float) and self.is_version:
+            raise refusal(*not_text(self.value))
         return self
 
     def checked(self) -> Constraint:

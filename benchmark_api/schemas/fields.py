@@ -407,13 +407,20 @@ def _field_error(
     if error["type"] == "missing":
         return FieldError(place, "is required", _missing(location, known))
     if error["type"] == "string_type" and type(error["input"]) in _QUOTED:
-        value = error["input"]
-        shown = str(value).lower() if isinstance(value, bool) else value
-        accepted = f'text: quote it, "{shown}" or as you wrote it'
-        return FieldError(place, f"{shown} is {_QUOTED[type(value)]}, not text", accepted)
+        return FieldError(place, *not_text(error["input"]))
     if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
         return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
     return FieldError(place, _reason(error)[:300], _accepted(error, location, known))
+
+
+def not_text(value: bool | int | float) -> tuple[str, str]:
+    """Return what is wrong with a value that YAML has read from a text without quotes, and the fix.
+
+    The text itself is lost: 1.30 was read as 1.3.
+    """
+    shown = str(value).lower() if isinstance(value, bool) else value
+    accepted = f'text: quote it, "{shown}" or as you wrote it'
+    return f"{shown} is {_QUOTED[type(value)]}, not text", accepted
 
 
 def _reason(error: ErrorDetails) -> str:

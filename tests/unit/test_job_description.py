@@ -103,6 +103,29 @@ def test_a_constraint_may_be_spelled_as_in_a_nomad_job() -> None:
         assert [each.pointer for each in refused.value.errors] == ["/constraints/0/attribute"]
 
 
+@pytest.mark.parametrize("field", ["constraints", "affinities"])
+@pytest.mark.parametrize(
+    ("attribute", "operator"),
+    [
+        ("engine.ort.version", "semver"),
+        ("engine.ort.version", "="),
+        ("${attr.os.version}", "version"),
+        ("rack", "version"),
+    ],
+)
+def test_a_version_that_was_read_as_a_number_is_to_be_quoted(
+    field: str, attribute: str, operator: str
+) -> None:
+    """YAML reads 1.30 as 1.3, which is another version."""
+    condition = {"attribute": attribute, "operator": operator}
+    (error,) = refused(**{field: [{**condition, "value": 1.30}]})
+    assert error.pointer == f"/{field}/0"
+    assert error.reason == "1.3 is a number, not text"
+    assert error.accepted == 'text: quote it, "1.3" or as you wrote it'
+    read(**{field: [{**condition, "value": "= 1.30"}]})
+    read(**{field: [{"attribute": "dynamic.load", "operator": "<", "value": 1.5}]})
+
+
 TRAINING: dict[str, object] = {
     "benchmark_type": "TYPE3",
     "dataset": "digits.npz",
