@@ -20,6 +20,7 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import RunKind
+from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.prediction.distributions import (
     PastRunDraws,
     TimeDistributions,
@@ -254,19 +255,20 @@ class SimulatedLab:
         return due_s if held is None else max(due_s, held.start_s)
 
     def share_run_limit(self, job: int, other: int) -> bool:
-        """Return whether two benchmarks share the limit of running benchmarks of a user."""
-        user = self._given.pending[job].user_id
-        return user in self._places_of_user and user == self._given.pending[other].user_id
+        """Return whether two benchmarks share a limit of running benchmarks, of user or group."""
+        others = self._places(other)
+        return any(own is places for own in self._places(job) for places in others)
+
+    def _places(self, job: int) -> Sequence[Floats]:
+        return self._places_of_user.get(self._given.pending[job].user_id, ())
 
     def _ready_s(self, job: int, count: int) -> Floats:
         """Return from when on its user may start ``count`` benchmarks, shape (samples,)."""
         ready_s: Floats = np.full(len(self.samples), self._due_s(job))
-        places = self._places_of_user.get(self._given.pending[job].user_id)
-        if places is None:
-            return ready_s
-        if count > places.shape[1]:
-            return np.full(len(self.samples), np.inf)
-        ready_s = np.maximum(ready_s, np.partition(places, count - 1)[:, count - 1])
+        for places in self._places(job):
+            if count > places.shape[1]:
+                return np.full(len(self.samples), np.inf)
+            ready_s = np.maximum(ready_s, np.partition(places, count - 1)[:, count - 1])
         return ready_s
 
     def starts(
@@ -331,9 +333,8 @@ class SimulatedLab:
             self.free[known, slots] = np.maximum(self.free[known, slots], until)
         if self.batch.snapshot.conflicts is not None:
             self._hold_conflicting(begun, begun_until, boards)
-        places = self._places_of_user.get(self._given.pending[job].user_id)
-        if places is not None:
-            started = np.isfinite(ends)
+        started = np.isfinite(ends)
+        for places in self._places(job):
             places[self.samples[started], places.argmin(axis=1)[started]] = ends[started]
 
     def block_until(
@@ -470,18 +471,23 @@ def _with_current_reports(batch: Batch) -> Batch:
 
 def _free_times_of_users(
     batch: Batch, holders: Sequence[BoardHolder], ends: Floats, samples: int
-) -> dict[str, Floats]:
-    """Return when each of a user's places comes free, shape (samples, max_running) by user.
+) -> dict[str, list[Floats]]:
+    """Return when each place of a user, and of their group, comes free, by user.
 
-    Users without a bound on how many of their benchmarks run at once are missing.
+    Arrays of shape (samples, max_running); members of a group have the same one of the group.
+    Users and groups without a bound on how many of their benchmarks run at once have none.
     """
-    places = {}
-    for user, entitlement in batch.knowledge.entitlements.items():
-        if entitlement.max_running is not None and entitlement.max_running > 0:
-            places[user] = np.zeros((samples, entitlement.max_running))
+
+    def places_of(who: Entitlement) -> list[Floats]:
+        return [np.zeros((samples, who.max_running))] if who.max_running else []
+
+    of_group = {name: places_of(each) for name, each in batch.knowledge.groups.items()}
+    places = {
+        user: places_of(each) + of_group.get(each.group_id or "", [])
+        for user, each in batch.knowledge.entitlements.items()
+    }
     for holder, end in zip(holders, ends, strict=True):
-        own = places.get(holder.user_id)
-        if own is not None:
+        for own in places.get(holder.user_id, ()):
             own[np.arange(samples), own.argmin(axis=1)] = end
     return places
 

@@ -404,6 +404,20 @@ def test_a_quota_is_waited_for() -> None:
     assert in_s(found["b1"])[0] == pytest.approx(10.0, abs=0.4)
 
 
+def test_a_limit_of_a_group_is_waited_for_by_all_its_members() -> None:
+    jobs = [replace(each, user_id=f"user-{number}") for number, each in enumerate(queue(3))]
+    members = {f"user-{number}": Entitlement(group_id="vision") for number in range(2)}
+    known = {**members, "user-2": Entitlement()}
+    found = predicted(
+        jobs,
+        uids=(A, B, "rpi4b-0001-0003"),
+        entitlements=known,
+        groups={"vision": Entitlement(max_running=1)},
+    )
+    assert in_s(found["b1"])[0] == pytest.approx(10.0, abs=0.4)
+    assert in_s(found["b2"])[0] == pytest.approx(0.0, abs=0.4)  # of no group
+
+
 def test_of_one_alone_those_behind_are_left_out() -> None:
     result = cycle(snapshot_of([board(A)]), queue(5), knowledge=Knowledge())
     found = forecast_of(result.decided.forecast_input, "b2")
