@@ -32,6 +32,7 @@ def _columns(by: UsageBy) -> tuple[Column, ...]:
         _number("RUNS", "runs", "d"),
         _number("FAILED", "failures", "d"),
         _number("PREEMPTED", "preempted", "d"),
+        _number("INTERRUPTED", "interrupted", "d"),
         _number("NOT STARTED", "not_started", "d"),
         _number("BOARD H", "board_hours", ".2f"),
         _number("MEAN WAIT S", "mean_wait_s", ".0f"),

@@ -1828,10 +1828,11 @@ class UsageRow(Struct, frozen=True, kw_only=True):
     """What one user, group, board, family or engine used in a month.
 
     ``key`` is null where it is not known, or there is none: a booking has no engine.
-    ``runs`` are the attempts whose task started, ``failures`` and ``preempted`` those of them that
-    failed, or were stopped for others; ``not_started`` ended before their task started.
-    ``board_hours`` is the run time of the tasks. Of the ``starts`` benchmarks whose first task
-    started, ``mean_wait_s`` and ``max_wait_s`` are the times from submission to that start.
+    ``runs`` are the attempts whose task started, ``failures``, ``preempted`` and ``interrupted``
+    those of them that failed, were stopped for others, or were ended by the cluster (a drain, a
+    stop, a lost host); ``not_started`` ended before their task started. ``board_hours`` is the run
+    time of the tasks. Of the ``starts`` benchmarks whose first task started, ``mean_wait_s`` and
+    ``max_wait_s`` are the times from submission, or a later ``start_time``, to that start.
     ``credits`` were charged, also for the ``idle_board_hours`` for which bookings and leases kept
     boards idle. ``joules`` is the energy of the ``joules_runs`` runs whose reports state it; null:
     none does. Of boards and families: ``utilisation`` is the share of the time in which a board
@@ -1843,6 +1844,7 @@ class UsageRow(Struct, frozen=True, kw_only=True):
     runs: int
     failures: int
     preempted: int
+    interrupted: int
     not_started: int
     board_hours: float
     starts: int

@@ -261,7 +261,8 @@ def settle(
 def _wait_s(benchmark: Benchmark, attempt: Attempt) -> float | None:
     if attempt.started_at is None:
         return None
-    return max(0.0, (attempt.started_at - benchmark.submit_time).total_seconds())
+    due = max(benchmark.submit_time, benchmark.description.start_time or benchmark.submit_time)
+    return max(0.0, (attempt.started_at - due).total_seconds())
 
 
 def amend(

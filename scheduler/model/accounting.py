@@ -49,10 +49,12 @@ class UsageRow:
         runs: Attempts whose task started.
         failures: Those of them that failed.
         preempted: Those of them that were stopped for others.
+        interrupted: Those of them that the cluster ended: a drain, a stop, a lost host.
         not_started: Attempts that ended before their task started.
         board_s: Run time of the tasks, seconds.
         starts: Benchmarks whose first task started; their waits count.
-        wait_s: Sum of these waits, from submission to that start, seconds.
+        wait_s: Sum of these waits, from submission (or the later ``start_time``) to that start,
+            seconds.
         max_wait_s: Longest of these waits, seconds; None: nothing started.
         credits: Charged for attempts, and for boards that were kept idle.
         idle_board_s: Seconds for which bookings and leases kept boards idle.
@@ -64,6 +66,7 @@ class UsageRow:
     runs: int = 0
     failures: int = 0
     preempted: int = 0
+    interrupted: int = 0
     not_started: int = 0
     board_s: float = 0.0
     starts: int = 0
@@ -83,6 +86,7 @@ class UsageRow:
             runs=self.runs + other.runs,
             failures=self.failures + other.failures,
             preempted=self.preempted + other.preempted,
+            interrupted=self.interrupted + other.interrupted,
             not_started=self.not_started + other.not_started,
             board_s=self.board_s + other.board_s,
             starts=self.starts + other.starts,

@@ -54,7 +54,8 @@ _FIRST_START = and_(
 _PREEMPTED = charges.c.failure.in_(
     [FailureCategory.PREEMPTED.value, FailureCategory.PREEMPTED_TOO_OFTEN.value]
 )
-_FAILED = and_(charges.c.failure.is_not(None), ~_PREEMPTED)
+_INTERRUPTED = charges.c.failure == FailureCategory.CLUSTER.value
+_FAILED = and_(charges.c.failure.is_not(None), ~_PREEMPTED, ~_INTERRUPTED)
 
 
 def _number(condition: Any) -> Any:
@@ -65,6 +66,7 @@ _SUMS = (
     _number(_STARTED).label("runs"),
     _number(and_(_STARTED, _FAILED)).label("failures"),
     _number(and_(_STARTED, _PREEMPTED)).label("preempted"),
+    _number(and_(_STARTED, _INTERRUPTED)).label("interrupted"),
     _number(~_STARTED).label("not_started"),
     func.sum(charges.c.board_s).label("board_s"),
     _number(_FIRST_START).label("starts"),
@@ -172,7 +174,9 @@ class SqlAccounting(Accounting):
 def _attempts_row(row: Row) -> UsageRow:
     """Return a row of sums: those of PostgreSQL are of several types of numbers."""
     values = cast("dict[str, Any]", dict(row))
-    whole = ("runs", "failures", "preempted", "not_started", "starts", "joules_runs")
+    whole = (
+        "runs", "failures", "preempted", "interrupted", "not_started", "starts", "joules_runs"
+    )  # fmt: skip
     return UsageRow(
         key=values["key"],
         **{name: int(values[name]) for name in whole},

@@ -25,6 +25,7 @@ from tests.builders.cli import printed, run
 BOARD = "rpi4b-0001-0001"
 BROKEN = Failure(category=FailureCategory.USER_MODEL, sentence="a bad model")
 PREEMPTED = Failure(category=FailureCategory.PREEMPTED, sentence="for another")
+DRAINED = Failure(category=FailureCategory.CLUSTER, sentence="its host was drained")
 LOST = Failure(category=FailureCategory.BOARD_FAULT, sentence="it is gone")
 
 
@@ -162,6 +163,23 @@ def test_what_was_stopped_for_others_did_not_fail(api: Api) -> None:
     assert (total["runs"], total["failures"], total["preempted"]) == (1, 0, 1)
 
 
+def test_what_the_cluster_ended_did_not_fail(api: Api) -> None:
+    ran(api, failure=DRAINED)
+    total = report(api)["total"]
+    assert (total["runs"], total["failures"], total["interrupted"]) == (1, 0, 1)
+
+
+def test_a_booked_start_is_not_waited_for(api: Api) -> None:
+    """Its wait begins when it is due."""
+    due = api.clock.now() + timedelta(minutes=10)
+    booked = api.submit(start_time=due.isoformat())
+    begun(api, booked, wait_s=605.0)
+    ended(api, booked, 10.0)
+    row = report(api)["total"]
+    assert row["starts"] == 1
+    assert row["max_wait_s"] == pytest.approx(5.0, abs=4.0)
+
+
 def test_everybody_sees_what_they_used_and_operators_all(api: Api) -> None:
     ran(api, "alice")
     ran(api, "bob")
@@ -208,7 +226,7 @@ def test_the_report_is_printed_as_table_csv_and_json(
     words = ("report", "usage", "--by", "user", "--month", month)
     lines = [line.split() for line in printed(run(*words)).splitlines()]
     assert [line[0] for line in lines] == ["USER", "alice", "bob", "total"]
-    assert [line[5] for line in lines[1:]] == ["1.00", "0.50", "1.50"]
+    assert [line[6] for line in lines[1:]] == ["1.00", "0.50", "1.50"]
     table = list(csv.DictReader(io.StringIO(printed(run(*words, "-o", "csv")))))
     assert [round(float(row["board_hours"]), 2) for row in table] == [1.0, 0.5]
     read = json.loads(printed(run(*words, "--json")))
