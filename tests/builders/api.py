@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import socket
 import sys
@@ -49,6 +50,7 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
     BenchmarkType,
     Binding,
+    Failure,
     JobDescription,
     WaitingReason,
     WaitReason,
@@ -100,6 +102,9 @@ ROOMY: dict[str, Any] = {
 
 TRAINING = (sys.executable, "-c", "import time; time.sleep(600)")
 """Instead of a training: one that does not end by itself."""
+
+UPLOAD_TOKEN = "upload-token-1"
+"""Of the attempts that `Api.dispatched` makes."""
 
 FREE_BOARDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 10_000))
 
@@ -375,7 +380,7 @@ class Api:
         assert answer.status_code == 202, answer.text
         return str(answer.json()["benchmark_id"])
 
-    def dispatched(self, benchmark_id: str, token: str = "upload-token-1") -> Attempt:
+    def dispatched(self, benchmark_id: str, token: str = UPLOAD_TOKEN) -> Attempt:
         """As if the engine had dispatched it, to the first of `FREE_BOARDS` that nobody holds."""
         now = self.clock.now()
         with self.store.write() as uow:
@@ -403,11 +408,30 @@ class Api:
         with self.store.read() as uow:
             return uow.attempts.of(benchmark_id)[-1]
 
-    def ended(self, benchmark_id: str) -> None:
-        """As if the cluster had said that the task ended well."""
+    def started(self, benchmark_id: str, target_uid: str = BOARDS[0].target_uid) -> None:
+        """As if it had been dispatched, and the cluster had said that the task started there."""
+        self.dispatched(benchmark_id)
         now = self.clock.now()
         with self.store.write() as uow:
-            lifecycle.task_ended(uow, uow.attempts.of(benchmark_id)[-1], None, now, now)
+            lifecycle.task_started(uow, uow.attempts.of(benchmark_id)[-1], target_uid, now, now)
+
+    def ended(
+        self, benchmark_id: str, failure: Failure | None = None, *, run_s: float = 0.0
+    ) -> None:
+        """As if the cluster had said that the task ended after so long; None: it ended well."""
+        self.clock.ahead += timedelta(seconds=run_s)
+        now = self.clock.now()
+        with self.store.write() as uow:
+            lifecycle.task_ended(uow, uow.attempts.of(benchmark_id)[-1], failure, now, now)
+
+    def uploaded(self, benchmark_id: str, report: Mapping[str, Any]) -> httpx.Response:
+        """Send the report of the present attempt, with the token of `dispatched`."""
+        job = self.attempt(benchmark_id).job_id.removeprefix("benchmark-")
+        return self.as_(None).put(
+            f"/upload/{job}/report.json",
+            content=json.dumps(report).encode(),
+            headers={"Authorization": f"Bearer {UPLOAD_TOKEN}"},
+        )
 
     def grant(self, attempt: Attempt, name: str, **changes: Any) -> None:
         made = DownloadGrant(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,8 +10,6 @@ from httpx import Response
 
 from edgeyard.benchmark_api.sdk.comparison import compare
 from tests.builders.api import Api, description, running
-
-TOKEN = "upload-token-1"
 
 
 @pytest.fixture
@@ -26,7 +23,7 @@ def uploaded(api: Api, **changes: Any) -> tuple[str, Response]:
     """A run that has uploaded a report of these members; its benchmark's id, and the answer."""
     body = api.as_().post("/v1/benchmarks", json=description()).json()
     benchmark_id = str(body["benchmark_id"])
-    job = api.dispatched(benchmark_id, TOKEN).job_id.removeprefix("benchmark-")
+    api.dispatched(benchmark_id)
     report = {
         "schema": "edgeyard/result/v1",
         "status": "ok",
@@ -36,12 +33,7 @@ def uploaded(api: Api, **changes: Any) -> tuple[str, Response]:
         "verdict": {"verdict": "comparable", "reasons": []},
         **changes,
     }
-    answer = api.as_(None).put(
-        f"/upload/{job}/report.json",
-        content=json.dumps(report).encode(),
-        headers={"Authorization": f"Bearer {TOKEN}"},
-    )
-    return benchmark_id, answer
+    return benchmark_id, api.uploaded(benchmark_id, report)
 
 
 def decoded(api: Api, tokens_per_s: float) -> str:

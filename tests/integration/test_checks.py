@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -16,23 +15,17 @@ from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import Api, description, running
+from tests.builders.model_files import a_model_file
 
 BOARD = "rpi4b-0001-0001"
-TOKEN = "upload-token-1"
 
 
 @pytest.fixture
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api")) as found:
-        found.upload("old.onnx", found_model(b"o"))
-        found.upload("new.onnx", found_model(b"n"))
+        found.upload("old.onnx", a_model_file(fill=b"o"))
+        found.upload("new.onnx", a_model_file(fill=b"n"))
         yield found
-
-
-def found_model(fill: bytes) -> bytes:
-    from tests.builders.model_files import a_model_file
-
-    return a_model_file(fill=fill)
 
 
 def started(api: Api, who: str = "alice", **changes: object) -> dict[str, Any]:
@@ -65,7 +58,7 @@ def runs(api: Api) -> list[Any]:
 
 def measured(api: Api, benchmark_id: str, p50: float, **changes: object) -> None:
     """As if it had run on its board, with this number."""
-    job = api.dispatched(benchmark_id, TOKEN).job_id.removeprefix("benchmark-")
+    api.dispatched(benchmark_id)
     report = {
         "schema": "edgeyard/result/v1",
         "status": "ok",
@@ -74,11 +67,7 @@ def measured(api: Api, benchmark_id: str, p50: float, **changes: object) -> None
         "verdict": {"verdict": "comparable", "reasons": []},
         **changes,
     }
-    answer = api.as_(None).put(
-        f"/upload/{job}/report.json",
-        content=json.dumps(report).encode(),
-        headers={"Authorization": f"Bearer {TOKEN}"},
-    )
+    answer = api.uploaded(benchmark_id, report)
     assert answer.status_code == 201, answer.text
     api.ended(benchmark_id)
 

@@ -15,14 +15,12 @@ import pytest
 
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.errors import ApiError
-from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.entitlements import entitlements, group_entitlements
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from tests.builders.api import Api, description, running
 from tests.builders.cli import printed, run
 from tests.builders.pages import Browser
 
-BOARD = "rpi4b-0001-0001"
 BROKEN = Failure(category=FailureCategory.USER_MODEL, sentence="a bad model")
 
 
@@ -50,24 +48,10 @@ def shown(api: Api, name: str = "vision", who: str = "operator") -> dict[str, An
     return found
 
 
-def begun(api: Api, benchmark_id: str) -> None:
-    attempt = api.dispatched(benchmark_id)
-    now = api.clock.now()
-    with api.store.write() as uow:
-        lifecycle.task_started(uow, uow.attempts.by_job_id(attempt.job_id), BOARD, now, now)
-
-
-def ended(api: Api, benchmark_id: str, run_s: float) -> None:
-    api.clock.ahead += timedelta(seconds=run_s)
-    now = api.clock.now()
-    with api.store.write() as uow:
-        lifecycle.task_ended(uow, uow.attempts.of(benchmark_id)[-1], BROKEN, now, now)
-
-
 def ran(api: Api, who: str, run_s: float) -> str:
     benchmark_id = api.submit(who)
-    begun(api, benchmark_id)
-    ended(api, benchmark_id, run_s)
+    api.started(benchmark_id)
+    api.ended(benchmark_id, BROKEN, run_s=run_s)
     return benchmark_id
 
 
@@ -120,18 +104,18 @@ def test_members_share_boards_and_credits(api: Api) -> None:
     """The transaction that places checks both, whatever the policy's filters are."""
     grouped(api, "alice", "bob", max_running=1, credits=100)
     first, second = api.submit("alice", user_time=30), api.submit("bob", user_time=30)
-    begun(api, first)
+    api.started(first)
     with api.store.read() as uow:
         known = group_entitlements(uow, api.clock.now())["vision"]
         assert entitlements(uow, api.clock.now())["bob"].group_id == "vision"
     assert (known.running, known.max_running, known.credits_left) == (1, 1, 70)
     with pytest.raises(ValueError, match="not enough values"):  # of the two, none is placed
         api.dispatched(second)
-    ended(api, first, 20.0)
+    api.ended(first, BROKEN, run_s=20.0)
     after = shown(api)
     assert (after["running"], after["reserved"]) == (0, 0)
     assert 100 - after["credits"] == pytest.approx(20.0, abs=2.0)
-    begun(api, second)
+    api.started(second)
     assert shown(api)["reserved"] == 30
 
 
@@ -152,11 +136,11 @@ def test_use_counts_for_the_group_in_which_it_was_placed(api: Api) -> None:
     grouped(api, "alice", name="vision", credits=1000)
     grouped(api, name="audio", credits=1000)
     moving = api.submit("alice")
-    begun(api, moving)
+    api.started(moving)
     assert (
         api.as_("operator").patch("/v1/users/alice", json={"group_id": "audio"}).status_code == 200
     )
-    ended(api, moving, 100.0)
+    api.ended(moving, BROKEN, run_s=100.0)
     ran(api, "alice", 40.0)
     used = {name: shown(api, name) for name in ("vision", "audio")}
     assert used["vision"]["usage_board_s"] == pytest.approx(100.0, abs=3.0)
@@ -172,16 +156,16 @@ def test_a_removed_group_leaves_its_members_and_its_past(api: Api) -> None:
     grouped(api, "alice", "bob", max_live=2)
     ran(api, "alice", 600.0)
     waiting, underway = api.submit("alice"), api.submit("bob")
-    begun(api, underway)
+    api.started(underway)
     refused(api, "alice")
     gone = api.as_("operator").delete("/v1/groups/vision", headers={"X-Edgeyard-Reason": "merged"})
     assert gone.status_code == 204
     assert api.as_("operator").get("/v1/groups/vision").status_code == 404
     users = api.as_("operator").get("/v1/users").json()["items"]
     assert {each["group_id"] for each in users} == {None}
-    ended(api, underway, 100.0)
-    begun(api, waiting)
-    ended(api, waiting, 10.0)
+    api.ended(underway, BROKEN, run_s=100.0)
+    api.started(waiting)
+    api.ended(waiting, BROKEN, run_s=10.0)
     ran(api, "alice", 50.0)
     report = api.as_("operator").get("/v1/usage", params={"by": "group"}).json()
     hours = {each["key"]: each["board_hours"] * 3600 for each in report["items"]}
@@ -308,7 +292,7 @@ def test_limits_state_those_of_the_group_with_what_all_members_have(api: Api) ->
 
 def test_an_account_is_shown_with_its_group(api: Api) -> None:
     grouped(api, "alice", "bob", credits=100, max_running=2)
-    begun(api, api.submit("bob", user_time=30))
+    api.started(api.submit("bob", user_time=30))
     account = api.as_("alice").get("/v1/users/alice/account").json()
     assert account["group"] == shown(api, who="alice")
     assert (account["group"]["reserved"], account["reserved"]) == (30, 0)
@@ -341,8 +325,8 @@ def test_a_month_without_runs_has_groups_in_no_row(api: Api) -> None:
 def test_a_clock_that_jumped_forward_takes_no_more_than_was_reserved(api: Api) -> None:
     grouped(api, "alice", credits=1000)
     moving = api.submit("alice", user_time=30)
-    begun(api, moving)
-    ended(api, moving, timedelta(days=400).total_seconds())
+    api.started(moving)
+    api.ended(moving, BROKEN, run_s=timedelta(days=400).total_seconds())
     after = shown(api)
     assert (after["credits"], after["reserved"]) == (970, 0)
     used = after["usage_board_s"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from edgeyard.benchmark_api.sdk import Client
-from edgeyard.scheduler.engine import charging, lifecycle
+from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.model.accounting import BoardMonth, month_bounds, month_of
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from edgeyard.scheduler.model.decision import KeptIdle
@@ -45,18 +45,12 @@ def go_to(api: Api, moment: datetime) -> None:
 def begun(api: Api, benchmark_id: str, wait_s: float = 0.0) -> None:
     """It is placed, and its task starts after it has waited."""
     api.clock.ahead += timedelta(seconds=wait_s)
-    attempt = api.dispatched(benchmark_id)
-    now = api.clock.now()
-    with api.store.write() as uow:
-        lifecycle.task_started(uow, uow.attempts.by_job_id(attempt.job_id), BOARD, now, now)
+    api.started(benchmark_id, BOARD)
 
 
 def ended(api: Api, benchmark_id: str, run_s: float, failure: Failure | None = BROKEN) -> None:
     """Its task ends after a time, without a report."""
-    api.clock.ahead += timedelta(seconds=run_s)
-    now = api.clock.now()
-    with api.store.write() as uow:
-        lifecycle.task_ended(uow, uow.attempts.of(benchmark_id)[-1], failure, now, now)
+    api.ended(benchmark_id, failure, run_s=run_s)
 
 
 def ran(
@@ -310,12 +304,7 @@ def test_energy_is_known_where_reports_state_it(api: Api) -> None:
     ):
         benchmark_id = api.submit()
         begun(api, benchmark_id)
-        job = api.attempt(benchmark_id).job_id.removeprefix("benchmark-")
-        answer = api.as_(None).put(
-            f"/upload/{job}/report.json",
-            content=json.dumps({"status": "ok", "results": result}),
-            headers={"Authorization": "Bearer upload-token-1"},
-        )
+        answer = api.uploaded(benchmark_id, {"status": "ok", "results": result})
         assert answer.status_code == 201, answer.text
         api.ended(benchmark_id)
     total = report(api)["total"]
