@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.models import light
 from deploy.process import Server, edgeyard
+from edgeyard import Client
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +23,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """An embedded cluster with emulated boards, one of them offline."""
     with edgeyard(tmp_path_factory.mktemp("server") / "data") as running:
         yield running
+
+
+@pytest.fixture
+def client(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A client of the server; the commands of the test find the server, too."""
+    monkeypatch.setenv("EDGEYARD_URL", server.url)
+    monkeypatch.setenv("EDGEYARD_TOKEN", server.token)
+    with Client() as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

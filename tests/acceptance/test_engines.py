@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from deploy.process import Server
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import Benchmark
@@ -24,14 +22,6 @@ MODEL_OF = {
     "ncnn": "digits.ncnn.param",
 }
 BOARD = "emumid-0001-0001"
-
-
-@pytest.fixture
-def client(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setenv("EDGEYARD_URL", server.url)
-    monkeypatch.setenv("EDGEYARD_TOKEN", server.token)
-    with Client() as made:
-        yield made
 
 
 def results_of(client: Client, done: Benchmark) -> Any:

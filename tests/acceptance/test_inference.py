@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from deploy.process import Server
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import ValidationFailed
@@ -31,13 +29,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
-@pytest.fixture
-def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Client]:
-    monkeypatch.setenv("EDGEYARD_URL", server.url)
-    monkeypatch.setenv("EDGEYARD_TOKEN", server.token)
+@pytest.fixture(autouse=True)
+def in_own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    with Client() as made:
-        yield made
 
 
 @pytest.fixture

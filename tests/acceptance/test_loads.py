@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from deploy.process import Server
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from tests.builders.networks import DEMO
@@ -25,14 +23,6 @@ JOB: dict[str, Any] = {
     "benchmark_type": "TYPE1",
     "target_uid": BOARD,
 }
-
-
-@pytest.fixture
-def client(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    monkeypatch.setenv("EDGEYARD_URL", server.url)
-    monkeypatch.setenv("EDGEYARD_TOKEN", server.token)
-    with Client() as made:
-        yield made
 
 
 def test_a_soak_has_a_number_for_each_window_and_one_of_its_steady_part(
