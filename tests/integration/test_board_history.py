@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -28,6 +28,10 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 def states(api: Api, name: str = "alice", uid: str = BOARD) -> list[dict[str, object]]:
     found: list[dict[str, object]] = api.as_(name).get(f"/v1/boards/{uid}").json()["states"]
     return found
+
+
+def change(at: datetime, state: str, *, uid: str = BOARD, reason: str = "") -> BoardStateChange:
+    return BoardStateChange(target_uid=uid, at=at, state=state, reason=reason, benchmark_id=None)
 
 
 def sampled(api: Api, seconds: float) -> None:
@@ -57,13 +61,7 @@ def test_a_board_that_went_offline_and_came_back_says_so_on_its_page(api: Api) -
     now = api.clock.now()
     seen = [("idle", ""), ("offline", "no host reports it"), ("busy", ""), ("idle", "")]
     changes = [
-        BoardStateChange(
-            target_uid=OTHER,
-            at=now - timedelta(hours=8 - place),
-            state=state,
-            reason=reason,
-            benchmark_id=None,
-        )
+        change(now - timedelta(hours=8 - place), state, uid=OTHER, reason=reason)
         for place, (state, reason) in enumerate(seen)
     ]
     with api.store.write() as uow:
@@ -76,30 +74,16 @@ def test_a_board_that_went_offline_and_came_back_says_so_on_its_page(api: Api) -
 def test_a_state_is_stored_once_however_many_servers_led(api: Api) -> None:
     now = api.clock.now()
     for minute, state in enumerate(("idle", "idle", "offline")):
-        change = BoardStateChange(
-            target_uid=BOARD,
-            at=now + timedelta(minutes=minute),
-            state=state,
-            reason="",
-            benchmark_id=None,
-        )
         with api.store.write() as uow:
-            uow.accounting.add_board_states([change])
+            uow.accounting.add_board_states([change(now + timedelta(minutes=minute), state)])
     assert [each["state"] for each in states(api)] == ["offline", "idle"]
 
 
 def test_old_states_are_pruned_but_not_the_present_one(api: Api) -> None:
     now = api.clock.now()
     for days, state in ((90, "idle"), (60, "offline"), (30, "idle")):
-        change = BoardStateChange(
-            target_uid=BOARD,
-            at=now - timedelta(days=days),
-            state=state,
-            reason="",
-            benchmark_id=None,
-        )
         with api.store.write() as uow:
-            uow.accounting.add_board_states([change])
+            uow.accounting.add_board_states([change(now - timedelta(days=days), state)])
     api.store.prune({RetentionClass.EVENTS: now - timedelta(days=45)})
     assert [each["state"] for each in states(api)] == ["idle"]
     api.store.prune({RetentionClass.EVENTS: now})  # it is still idle
