@@ -13,8 +13,9 @@ from deploy import demo, programs
 from deploy.process import edgeyard
 from edgeyard.benchmark_api.pages.compare import ComparisonQuery
 from tests.browser import Browser
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
 from tests.builders.cluster import eventually
+from tests.builders.descriptions import description
 from tests.builders.measured import many, over_days, store_measured
 from tests.builders.registered import add_candidate
 from tests.integration.test_api_auth import SCENARIO

@@ -73,6 +73,7 @@ from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.joined import JoinedBoard
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.builders.contract import check_answer
+from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 from tests.databases import open_store
 from tests.fakes.cluster import FakeCluster, board
@@ -448,18 +449,6 @@ class Api:
     def leftovers(self) -> list[Path]:
         """Temporary files of uploads."""
         return list((self.files._root / "tmp").iterdir())
-
-
-def description(**changes: object) -> dict[str, object]:
-    """A job description that is right; ``...`` takes a field away."""
-    whole: dict[str, object] = {
-        "model": "model.onnx",
-        "runtime": "ort",
-        "benchmark_type": "TYPE1",
-        "target": "rpi4b",
-        **changes,
-    }
-    return {name: value for name, value in whole.items() if value is not ...}
 
 
 def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, MovableClock]:

@@ -25,7 +25,8 @@ from schemathesis.specs.openapi.checks import (
 
 from edgeyard.benchmark_api.app import openapi_document
 from tests.builders import answers
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 from tests.fuzz.mutations import contents
 

@@ -17,7 +17,8 @@ from starlette.routing import Route
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.registration import RegistrationKind
-from tests.builders.api import MODEL, Api, description, running
+from tests.builders.api import MODEL, Api, running
+from tests.builders.descriptions import description
 from tests.databases import database_in, stored_text
 
 UPLOAD_TOKEN = "upload-token-1"

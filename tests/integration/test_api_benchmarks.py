@@ -15,7 +15,8 @@ from edgeyard.scheduler.model.benchmark import Benchmark, FileRole
 from edgeyard.scheduler.model.decision import PlannedStart, PlanReason
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders import records as make
-from tests.builders.api import BOARDS, MODEL, Api, description, running
+from tests.builders.api import BOARDS, MODEL, Api, running
+from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 
 

@@ -15,7 +15,8 @@ from edgeyard import Client
 from edgeyard.devices.model import BoardEngine
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.engine.intake import fire_due
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.networks import DEMO
 from tests.builders.runner import model_of
 from tests.fakes.cluster import board

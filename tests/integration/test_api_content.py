@@ -26,7 +26,8 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
 )
 from edgeyard.scheduler.model.event import Event
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model, model_of
 from tests.builders.tflite import Quantized, requantizing_model

@@ -18,7 +18,8 @@ from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN, RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.model.benchmark import Status
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 
 OWN = "eyu_the-run-s-own"
 

@@ -11,7 +11,8 @@ import pytest
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.accounts import USAGE_HALF_LIFE_S
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 
 BOARD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
 

@@ -11,8 +11,9 @@ import pytest
 
 from edgeyard import Client
 from edgeyard.errors import InvalidInput
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
+from tests.builders.descriptions import description
 
 MODEL = str(description()["model"])
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from edgeyard.scheduler.twin.comparison import Comparison, Difference, Finding
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.fakes.cluster import board
 
 FOUND = Comparison(

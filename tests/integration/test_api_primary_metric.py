@@ -9,7 +9,8 @@ import pytest
 from httpx import Response
 
 from edgeyard.benchmark_api.sdk.comparison import compare
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from deploy.reference import DOCUMENTS, FOLDER
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.schemas.description import description_schema
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from edgeyard.benchmark_api.sdk.comparison import compare
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 
 
 @pytest.fixture

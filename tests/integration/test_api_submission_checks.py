@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 
 pytestmark = pytest.mark.one_database("checks of descriptions do not depend on the database")
 

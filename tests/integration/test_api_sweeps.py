@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.measured import Measured, store_measured
 from tests.builders.runner import linear_model
 

@@ -11,7 +11,8 @@ import pytest
 from edgeyard import Client
 from edgeyard.benchmark_api.sdk import ValidationFailed
 from edgeyard.benchmark_api.sdk.client import HASH_FROM_BYTES
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 
 

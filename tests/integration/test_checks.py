@@ -14,7 +14,8 @@ from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.retention import RetentionClass
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 
 BOARD = "rpi4b-0001-0001"

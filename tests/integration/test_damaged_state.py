@@ -20,6 +20,7 @@ from edgeyard.errors import ConfigError
 from edgeyard.scheduler.files import MARK_FILE, ContentFiles
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import api as builders
+from tests.builders.descriptions import description
 
 pytestmark = pytest.mark.one_database(reason="pages of SQLite's file, and files of a folder")
 
@@ -39,7 +40,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     with builders.running(folder / "lab") as api:
         api.upload()
         for _ in range(150):
-            assert api.as_().post("/v1/benchmarks", json=builders.description()).is_success
+            assert api.as_().post("/v1/benchmarks", json=description()).is_success
         token = api.tokens["operator"]
     (path,) = (folder / "lab").glob("*.db")
     with sqlite3.connect(path) as connection:

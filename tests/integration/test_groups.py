@@ -17,8 +17,9 @@ from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.errors import ApiError
 from edgeyard.scheduler.engine.entitlements import entitlements, group_entitlements
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
+from tests.builders.descriptions import description
 from tests.builders.pages import Browser
 
 BROKEN = Failure(category=FailureCategory.USER_MODEL, sentence="a bad model")

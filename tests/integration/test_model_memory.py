@@ -18,8 +18,9 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import ValidationFailed
 from edgeyard.benchmark_api.sdk.preview import sha256_of
 from edgeyard.errors import InvalidInput
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
 from tests.builders.cli import refusal
+from tests.builders.descriptions import description
 from tests.builders.runner import linear_model
 from tests.fakes.cluster import board
 

@@ -17,7 +17,8 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.engine.intake import fire_due
 from edgeyard.scheduler.model.retention import RetentionClass
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 
 TOKEN = "upload-token-1"

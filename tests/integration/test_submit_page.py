@@ -26,8 +26,9 @@ from edgeyard.benchmark_api.schemas.description import (
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.scheduler.model.wire import description_to_json
 from tests.builders.api import MODEL, Api, running
+from tests.builders.descriptions import description
 from tests.builders.pages import HOSTILE, Browser, as_, closed
-from tests.unit.test_job_description import EVERYTHING, whole
+from tests.unit.test_job_description import EVERYTHING
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 
@@ -205,7 +206,9 @@ def test_a_benchmark_is_cloned_into_the_form(api: Api) -> None:
 
 def test_what_is_typed_says_what_the_description_said() -> None:
     everything = {
-        name: value for name, value in whole(**EVERYTHING).items() if name in job_form.fields()
+        name: value
+        for name, value in description(**EVERYTHING).items()
+        if name in job_form.fields()
     }
     job = job_form.read_request(job_form.form_of(everything))
     assert not job.problems

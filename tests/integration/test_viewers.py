@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from edgeyard.scheduler.engine.intake import fire_due
-from tests.builders.api import Api, description, running
+from tests.builders.api import Api, running
+from tests.builders.descriptions import description
 from tests.builders.pages import Browser
 
 pytestmark = pytest.mark.one_database("roles are columns of text")

@@ -20,7 +20,6 @@ from edgeyard.benchmark_api.figures.concurrency import concurrency_figures, conc
 from edgeyard.benchmark_api.figures.plots import plot_figure
 from edgeyard.benchmark_api.figures.svg import svg_document
 from edgeyard.benchmark_api.schemas.answers import ConcurrencyResult
-from edgeyard.benchmark_api.schemas.description import parse_description, to_description
 from edgeyard.devices.metrics import primary_metric
 from edgeyard.devices.runner import engines
 from edgeyard.devices.runner.concurrency import curve, doubts, knee, part_rates
@@ -33,14 +32,8 @@ from edgeyard.scheduler.model.run_bounds import min_run_s
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
 from edgeyard.scheduler.model.workload import work_of_series, workload
 from tests.builders.answers import concurrency_report, report
+from tests.builders.descriptions import read, refused
 from tests.builders.records import a_benchmark
-
-JOB: dict[str, Any] = {
-    "model": "net.onnx",
-    "runtime": "ort",
-    "benchmark_type": "TYPE1",
-    "target": "rpi4b",
-}
 
 
 def levels(*points: tuple[int, float], error: float = 0.01) -> list[dict[str, object]]:
@@ -219,12 +212,6 @@ def test_callers_share_the_loaded_model_where_the_engine_allows_it(
     assert isinstance(engines.find(engine), SharingEngine) == shared
 
 
-def problems(**fields: object) -> list[tuple[str, str]]:
-    with pytest.raises(InvalidInput) as refused:
-        parse_description({**JOB, **fields})
-    return [(each.pointer, each.reason) for each in refused.value.errors]
-
-
 @pytest.mark.parametrize(
     ("fields", "pointer"),
     [
@@ -246,25 +233,25 @@ def problems(**fields: object) -> list[tuple[str, str]]:
 def test_what_callers_at_once_can_not_be_is_refused_at_submission(
     fields: dict[str, object], pointer: str
 ) -> None:
-    assert pointer in [each for each, _ in problems(**fields)]
+    assert pointer in [each.pointer for each in refused(**fields)]
 
 
 @pytest.mark.parametrize("stated", ["1,2,4", "4, 2,1", [1, 2, 4], ["1", 4, 2], ["1,2", "4"]])
 def test_numbers_of_callers_are_stored_in_rising_order(stated: object) -> None:
-    read = to_description(parse_description({**JOB, "concurrency": stated}))
-    assert read.concurrency == (1, 2, 4)
-    shown = description_to_json(read)
+    found = read(concurrency=stated)
+    assert found.concurrency == (1, 2, 4)
+    shown = description_to_json(found)
     assert shown["concurrency"] == [1, 2, 4]
-    assert description_from_json(shown) == read
+    assert description_from_json(shown) == found
 
 
 def test_one_number_of_callers_and_none_are_accepted() -> None:
-    assert to_description(parse_description({**JOB, "concurrency": 64})).concurrency == (64,)
-    assert to_description(parse_description(JOB)).concurrency == ()
+    assert read(concurrency=64).concurrency == (64,)
+    assert read().concurrency == ()
 
 
 def test_each_number_of_callers_takes_its_time() -> None:
-    kind = to_description(parse_description(JOB)).benchmark_type
+    kind = read().benchmark_type
     one = min_run_s(kind, 20)
     assert min_run_s(kind, 20, levels=3) >= one + 5
 
@@ -272,7 +259,7 @@ def test_each_number_of_callers_takes_its_time() -> None:
 def test_another_concurrency_is_other_work_and_another_series() -> None:
     found, series = [], set()
     for stated in ({}, {"concurrency": 2}, {"concurrency": "1,2"}, {"soak": 600}):
-        made = a_benchmark(description=to_description(parse_description({**JOB, **stated})))
+        made = a_benchmark(description=read(**stated))
         work = workload(made, {})
         found.append((work["load"], work["metric"]))
         series.add(work_of_series(made, {}))

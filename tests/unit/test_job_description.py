@@ -17,30 +17,10 @@ from edgeyard.benchmark_api.schemas.description import (
     to_description,
 )
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
-from edgeyard.errors import FieldError, InvalidInput
-from edgeyard.scheduler.model.benchmark import Binding, Constraint, JobDescription
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.benchmark import Binding, Constraint
 from edgeyard.scheduler.model.wire import description_to_json
-
-
-def whole(**changes: object) -> dict[str, object]:
-    tree: dict[str, object] = {
-        "model": "model.onnx",
-        "runtime": "ort",
-        "benchmark_type": "TYPE1",
-        "target": "rpi4b",
-        **changes,
-    }
-    return {name: value for name, value in tree.items() if value is not ...}
-
-
-def read(**changes: object) -> JobDescription:
-    return to_description(parse_description(whole(**changes)))
-
-
-def refused(**changes: object) -> tuple[FieldError, ...]:
-    with pytest.raises(InvalidInput) as caught:
-        read(**changes)
-    return caught.value.errors
+from tests.builders.descriptions import description, read, refused
 
 
 def test_of_very_many_mistakes_the_first_are_named_and_the_others_counted() -> None:
@@ -91,14 +71,14 @@ EVERYTHING: dict[str, object] = {
 def test_a_constraint_may_be_spelled_as_in_a_nomad_job() -> None:
     spelled = {"attribute": "${device.attr.engine.ort.version}", "operator": "semver"}
     asked = to_description(
-        parse_description(whole(constraints=[{**spelled, "value": ">= 1.17.0"}]))
+        parse_description(description(constraints=[{**spelled, "value": ">= 1.17.0"}]))
     )
     (constraint,) = asked.constraints
     assert constraint.attribute == "engine.ort.version"
     for attribute in ("${env.HOME}", "${attr.}", "${node.x}", "${device.attr.}", "${device.attr.a"):
         with pytest.raises(InvalidInput) as refused:
             parse_description(
-                whole(constraints=[{"attribute": attribute, "operator": "=", "value": "x"}])
+                description(constraints=[{"attribute": attribute, "operator": "=", "value": "x"}])
             )
         assert [each.pointer for each in refused.value.errors] == ["/constraints/0/attribute"]
 
@@ -146,7 +126,7 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
     others = {"precision", "cron", "prohibit_overlap", "cron_by"}
     others |= {"keep_outputs", "profile_layers", "count", "soak", "soak_window", "concurrency"}
-    assert set(EVERYTHING) | set(TRAINING) | set(whole()) | others == set(
+    assert set(EVERYTHING) | set(TRAINING) | set(description()) | others == set(
         JobDescriptionIn.model_fields
     )
 
@@ -390,7 +370,7 @@ def test_whatever_is_sent_the_answer_is_a_description_or_a_named_field(
     changes: dict[str, object],
 ) -> None:
     try:
-        body = json.dumps({**whole(), **changes}).encode("utf-8", "surrogatepass")
+        body = json.dumps({**description(), **changes}).encode("utf-8", "surrogatepass")
         tree = read_json(body)
         assert isinstance(tree, dict)
         made = to_description(parse_description(tree))
@@ -428,9 +408,9 @@ def test_a_body_of_too_many_values_is_refused_before_they_are_gathered(text: byt
 def test_a_description_holds_few_regular_expressions() -> None:
     """Each one is matched with all boards of the lab, in every cycle that decides on it."""
     pattern = {"attribute": "memory.ram", "operator": "regexp", "value": "(a|b)*" * 30}
-    parse_description(whole(constraints=[pattern] * 4))
+    parse_description(description(constraints=[pattern] * 4))
     with pytest.raises(InvalidInput, match="too many regular expressions"):
-        parse_description(whole(constraints=[pattern] * 5))
+        parse_description(description(constraints=[pattern] * 5))
 
 
 @pytest.mark.parametrize("runtime", ["ort", "tflite"])
