@@ -161,7 +161,7 @@ def _soak(server: Server) -> Row:
         "soak overhead",
         float(result["overhead"]),
         "",
-        note=f"processor time beside inferences over the time of a soak of {SOAK_S} s, "
+        note=f"processor time outside inferences, divided by the time of a soak of {SOAK_S} s, "
         f"windows of {SOAK_WINDOW_S} s; at most 0.01",
     )
 
