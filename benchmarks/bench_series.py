@@ -37,22 +37,22 @@ _SHIFTED = 600
 
 _NIGHTS, _WITHIN = 365, 4
 _NEAR = 3
-"""Nights by which a suspected change may lie beside the true one."""
+"""By so many nights a suspected change may miss the true one."""
 
 
-def noise(chosen: np.random.Generator, nights: int) -> Floats:
+def noise(rng: np.random.Generator, nights: int) -> Floats:
     """Logarithms of the results of a series whose level does not change.
 
     Each has a noise of 0.5 to 1.5 %, temperatures that drift over weeks, a week's rhythm, and
     outliers: one night in forty is 5 to 40 % slower.
     """
-    spread = chosen.uniform(0.005, 0.015)
-    values = chosen.normal(0.0, spread, nights)
+    spread = rng.uniform(0.005, 0.015)
+    values = rng.normal(0.0, spread, nights)
     drift = np.zeros(nights)
     for night in range(1, nights):
-        drift[night] = 0.9 * drift[night - 1] + chosen.normal(0.0, 0.1 * spread)
-    week = 0.2 * spread * np.sin(2 * np.pi * (np.arange(nights) + chosen.integers(7)) / 7)
-    outliers = np.where(chosen.random(nights) < 1 / 40, chosen.uniform(0.05, 0.4, nights), 0.0)
+        drift[night] = 0.9 * drift[night - 1] + rng.normal(0.0, 0.1 * spread)
+    week = 0.2 * spread * np.sin(2 * np.pi * (np.arange(nights) + rng.integers(7)) / 7)
+    outliers = np.where(rng.random(nights) < 1 / 40, rng.uniform(0.05, 0.4, nights), 0.0)
     return values + drift + week + np.log1p(outliers)
 
 
@@ -111,16 +111,16 @@ def run() -> list[Row]:
     for percent in (3, 5, 10):
         shares = {name: _share_found(look, percent) for name, look in LOOKS.items()}
         note = f"within {_WITHIN} nights, of {_SHIFTED} series"
-        rows += _beside_peers(f"suspected {percent} %", shares, "", note)
+        rows += _rows_next_to_peers(f"suspected {percent} %", shares, "", note)
     counts = {name: _count_false(look, years) for name, look in LOOKS.items()}
     rates = {name: count / years for name, count in counts.items()}
     note = f"of {years:,} without a shift; upper 95 % bound {_upper(counts['edgeyard'], years):.3f}"
-    rows += _beside_peers("false suspicions per series-year", rates, "", note)
+    rows += _rows_next_to_peers("false suspicions per series-year", rates, "", note)
     rows.append(Row("page 500 points", _page_ms(), "ms", note="median of 10 requests, SQLite"))
     return rows
 
 
-def _beside_peers(name: str, values: dict[str, float], unit: str, note: str) -> list[Row]:
+def _rows_next_to_peers(name: str, values: dict[str, float], unit: str, note: str) -> list[Row]:
     own = values["edgeyard"]
     return [
         Row(name, own, unit, value, own / value if value else None, f"peer: {peer}; {note}")
@@ -130,19 +130,19 @@ def _beside_peers(name: str, values: dict[str, float], unit: str, note: str) -> 
 
 
 def _share_found(look: Look, percent: int) -> float:
-    chosen = np.random.default_rng((_SEED, percent))
+    rng = np.random.default_rng((_SEED, percent))
     hits = 0
     for number in range(_SHIFTED):
-        begin = int(chosen.integers(60, 120))
-        logs = noise(chosen, begin + _WITHIN)
+        begin = int(rng.integers(60, 120))
+        logs = noise(rng, begin + _WITHIN)
         logs[begin:] += (1 if number % 2 else -1) * np.log1p(percent / 100)
         hits += found_within(look, np.exp(logs), begin)
     return hits / _SHIFTED
 
 
 def _count_false(look: Look, years: int) -> int:
-    chosen = np.random.default_rng(_SEED)
-    return sum(false_suspicions(look, np.exp(noise(chosen, _NIGHTS))) for _ in range(years))
+    rng = np.random.default_rng(_SEED)
+    return sum(false_suspicions(look, np.exp(noise(rng, _NIGHTS))) for _ in range(years))
 
 
 def _upper(count: int, years: int) -> float:

@@ -75,17 +75,17 @@ def test_the_unit_makes_no_difference() -> None:
 
 
 def test_shifts_of_five_percent_are_suspected_within_four_nights() -> None:
-    chosen = np.random.default_rng(7)
+    rng = np.random.default_rng(7)
     found = 0
     for number in range(100):
-        logs = noise(chosen, 84)
+        logs = noise(rng, 84)
         logs[80:] += (1 if number % 2 else -1) * math.log(1.05)
         found += found_within(edgeyard, np.exp(logs), 80)
     assert found >= 90
 
 
 def test_a_series_that_is_looked_at_every_night_is_rarely_suspected_wrongly() -> None:
-    chosen = np.random.default_rng(8)
+    rng = np.random.default_rng(8)
     nights = 120
-    count = sum(false_suspicions(edgeyard, np.exp(noise(chosen, nights))) for _ in range(10))
+    count = sum(false_suspicions(edgeyard, np.exp(noise(rng, nights))) for _ in range(10))
     assert count <= 3
