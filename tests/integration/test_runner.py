@@ -18,6 +18,7 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
+from numpy.typing import NDArray
 from onnx import helper
 
 from edgeyard.devices.runner import launches, pyz
@@ -457,6 +458,27 @@ def test_accuracy_on_a_folder_of_images(
     assert report["nb_inference"] == 3, "8 rows in batches of 3"
 
 
+def training_task(
+    tmp_path: Path,
+    server: UploadServer,
+    x: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    weights: NDArray[Any] | None = None,
+    **spec: Any,
+) -> Task:
+    """A task that trains a linear layer, of the identity by default, on these rows."""
+    np.savez(tmp_path / "train.npz", x=x.astype(np.float32), y=labels)
+    return make_task(
+        tmp_path,
+        server,
+        linear_model(np.eye(3) if weights is None else weights),
+        datasets={"train.npz": tmp_path / "train.npz"},
+        benchmark_type="TYPE3",
+        **spec,
+    )
+
+
 @pytest.mark.parametrize("given", ["object", "file"])
 def test_training_uploads_the_trained_model_and_the_fall_of_the_loss(
     server: UploadServer, tmp_path: Path, given: str
@@ -465,14 +487,13 @@ def test_training_uploads_the_trained_model_and_the_fall_of_the_loss(
     rng = np.random.default_rng(3)
     labels = rng.integers(0, 3, 150)
     x = np.eye(3)[labels] * 4 + rng.normal(0, 0.5, (150, 3))
-    np.savez(tmp_path / "train.npz", x=x.astype(np.float32), y=labels)
     config = {"epochs": 5, "batch_size": 10, "learning_rate": 0.1, "validation_split": 0.2}
-    task = make_task(
+    task = training_task(
         tmp_path,
         server,
-        linear_model(rng.normal(0, 0.1, (3, 3))),
-        datasets={"train.npz": tmp_path / "train.npz"},
-        benchmark_type="TYPE3",
+        x,
+        labels,
+        weights=rng.normal(0, 0.1, (3, 3)),
         odt_config=config if given == "object" else None,
     )
     (task.local / "odt.json").write_text(json.dumps(config))
@@ -493,17 +514,11 @@ def test_training_uploads_the_trained_model_and_the_fall_of_the_loss(
 
 
 def test_a_training_that_diverges_says_what_to_change(server: UploadServer, tmp_path: Path) -> None:
-    np.savez(
-        tmp_path / "train.npz",
-        x=np.full((40, 3), 1e30, np.float32),
-        y=np.arange(40) % 3,
-    )
-    task = make_task(
+    task = training_task(
         tmp_path,
         server,
-        linear_model(np.eye(3)),
-        datasets={"train.npz": tmp_path / "train.npz"},
-        benchmark_type="TYPE3",
+        np.full((40, 3), 1e30),
+        np.arange(40) % 3,
         odt_config={"epochs": 3, "learning_rate": 1e6},
     )
     failure = failure_of(task)
@@ -514,14 +529,8 @@ def test_a_training_that_diverges_says_what_to_change(server: UploadServer, tmp_
 def test_an_unknown_key_of_a_training_configuration_is_named(
     server: UploadServer, tmp_path: Path
 ) -> None:
-    np.savez(tmp_path / "train.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 3)
-    task = make_task(
-        tmp_path,
-        server,
-        linear_model(np.eye(3)),
-        datasets={"train.npz": tmp_path / "train.npz"},
-        benchmark_type="TYPE3",
-        odt_config={"epoch": 3},
+    task = training_task(
+        tmp_path, server, np.zeros((4, 3)), np.arange(4) % 3, odt_config={"epoch": 3}
     )
     assert "odt_config/epoch" in failure_of(task)["sentence"]
 
@@ -530,15 +539,7 @@ def test_an_unknown_key_of_a_training_configuration_is_named(
 def test_an_engine_that_does_not_train_is_named(
     server: UploadServer, tmp_path: Path, engine: str
 ) -> None:
-    np.savez(tmp_path / "train.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 3)
-    task = make_task(
-        tmp_path,
-        server,
-        linear_model(np.eye(3)),
-        datasets={"train.npz": tmp_path / "train.npz"},
-        benchmark_type="TYPE3",
-        engine=engine,
-    )
+    task = training_task(tmp_path, server, np.zeros((4, 3)), np.arange(4) % 3, engine=engine)
     failure = failure_of(task)
     assert failure["category"] == "engine_unsupported"
     assert failure["sentence"] == f"engine {engine} does not train (TYPE3)"
