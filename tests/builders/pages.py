@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import ClassVar
 
 import httpx
-import pytest
 
 from tests.builders.api import Api
 
@@ -46,14 +44,6 @@ def as_(api: Api, name: str = "alice") -> Browser:
     return Browser(api).signed_in(api.tokens[name])
 
 
-@pytest.fixture(autouse=True)
-def closed() -> Iterator[None]:
-    """Close what a test opened; a module of tests imports it."""
-    yield
-    while Browser.opened:
-        Browser.opened.pop().close()
-
-
 class Parts(HTMLParser):
     """What of a page could run or load: nothing inline, and all from this server."""
 
@@ -61,7 +51,6 @@ class Parts(HTMLParser):
         super().__init__()
         self.wrong: list[str] = []
         self.scripts = 0
-        self._in_script = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.builders.api import Api, running
 from tests.builders.engine import A, B, Lab
+from tests.builders.pages import Browser
 
 
 @pytest.fixture
@@ -22,3 +23,11 @@ def api(tmp_path: Path) -> Iterator[Api]:
     """With default settings, on a new database."""
     with running(tmp_path) as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def closed_browsers() -> Iterator[None]:
+    """Close the connections of the browsers that a test opened."""
+    yield
+    while Browser.opened:
+        Browser.opened.pop().close()

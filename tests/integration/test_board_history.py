@@ -11,9 +11,7 @@ from edgeyard.scheduler.model.accounting import BoardMonth
 from edgeyard.scheduler.model.boards import BoardStateChange
 from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import Api, running
-from tests.builders.pages import as_, closed
-
-__all__ = ["closed"]
+from tests.builders.pages import as_
 
 BOARD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
 

@@ -18,12 +18,10 @@ from edgeyard.benchmark_api.pages import boards
 from edgeyard.benchmark_api.routes.browser_sessions import first_token
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, running
-from tests.builders.pages import HOSTILE, Browser, Parts, as_, closed
+from tests.builders.pages import HOSTILE, Browser, Parts, as_
 from tests.integration.test_api_auth import ROUTES, expected_of, names
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
-
-__all__ = ["closed"]
 
 AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/"): None,

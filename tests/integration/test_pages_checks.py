@@ -12,9 +12,7 @@ import pytest
 from edgeyard.scheduler.model.accounting import BoardMonth
 from edgeyard.scheduler.model.checks import Check, CheckStatus, Pair
 from tests.builders.api import Api, running
-from tests.builders.pages import HOSTILE, Parts, as_, closed
-
-__all__ = ["closed"]
+from tests.builders.pages import HOSTILE, Parts, as_
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 

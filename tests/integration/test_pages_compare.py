@@ -20,11 +20,9 @@ from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.files import Report
 from tests.builders.api import Api, running
 from tests.builders.measured import DAY, Measured, many, over_days, store_measured
-from tests.builders.pages import HOSTILE, Browser, Parts, as_, closed
+from tests.builders.pages import HOSTILE, Browser, Parts, as_
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
-
-__all__ = ["closed"]
 
 
 class Speech(Measured):

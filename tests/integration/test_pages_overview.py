@@ -14,10 +14,8 @@ from edgeyard.scheduler.engine.registered_models import promote, roll_back
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.registered_models import ModelKind
 from tests.builders.api import Api, running
-from tests.builders.pages import as_, closed
+from tests.builders.pages import as_
 from tests.builders.registered import add_candidate
-
-__all__ = ["closed"]
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
 

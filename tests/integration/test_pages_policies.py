@@ -8,13 +8,11 @@ import pytest
 
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState
 from tests.builders.api import Api, running
-from tests.builders.pages import HOSTILE, Parts, as_, closed
+from tests.builders.pages import HOSTILE, Parts, as_
 from tests.builders.registered import add_candidate
 from tests.integration.test_api_auth import SCENARIO
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
-
-__all__ = ["closed"]
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,10 @@ from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.ports import LogChunk
 from tests.builders.answers import concurrency_report, report, soak_report
 from tests.builders.api import Api, running
-from tests.builders.pages import as_, closed
+from tests.builders.pages import as_
 from tests.builders.records import an_outcome
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
-
-__all__ = ["closed"]
 
 LATENCIES = np.array([1.0, 2.0, 3.0, 50.0])
 

@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from tests.builders.api import Api, running
-from tests.builders.pages import HOSTILE, Browser, Parts, closed
-
-__all__ = ["closed"]
+from tests.builders.pages import HOSTILE, Browser, Parts
 
 ABSENT = "/ui/shared/absent"
 

@@ -27,12 +27,10 @@ from edgeyard.benchmark_api.sdk import Client
 from edgeyard.scheduler.model.wire import description_to_json
 from tests.builders.api import MODEL, Api, running
 from tests.builders.descriptions import description
-from tests.builders.pages import HOSTILE, Browser, as_, closed
+from tests.builders.pages import HOSTILE, Browser, as_
 from tests.unit.test_job_description import EVERYTHING
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
-
-__all__ = ["closed"]
 
 DEMO = Path(demo.__file__).parent
 
