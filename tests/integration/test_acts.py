@@ -32,7 +32,7 @@ from edgeyard.scheduler.store.sql_store import SqlStore
 from edgeyard.scheduler.store.tables import metadata
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
-from tests.builders.pages import Browser
+from tests.builders.pages import as_
 from tests.integration.test_api_auth import BODIES, ROUTES, names
 
 ROOT = Path(__file__).parents[2]
@@ -259,7 +259,7 @@ def test_each_door_takes_a_reason_for_what_had_none(api: Api) -> None:
         with client.because("it has moved"):
             client.release(benchmark_id)
         client.hold(benchmark_id)
-    browser = Browser(api).signed_in(api.tokens["operator"])
+    browser = as_(api, "operator")
     page = f"/ui/benchmarks/{benchmark_id}"
     assert 'name="reason"' in browser.get(page).text
     assert browser.post(f"{page}/cancel", page, reason=" no\x1bt needed ").status_code == 303
@@ -295,7 +295,7 @@ def test_who_holds_or_cancelled_a_benchmark_is_named_with_the_reason(api: Api) -
     with Client(api.url, token=api.tokens["alice"]) as client:
         found = client.benchmark(benchmark_id)
     assert (found.stopped_by, found.stopped_reason) == ("operator", "the rack moves")
-    page = Browser(api).signed_in(api.tokens["alice"]).get(f"/ui/benchmarks/{benchmark_id}")
+    page = as_(api).get(f"/ui/benchmarks/{benchmark_id}")
     shown = " ".join(re.sub("<[^>]*>", "", page.text).split())
     assert "Cancelled by operator: the rack moves" in shown
 

@@ -10,7 +10,7 @@ import pytest
 from edgeyard.benchmark_api.sdk import Client
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
-from tests.builders.pages import Browser
+from tests.builders.pages import as_
 
 pytestmark = pytest.mark.one_database("the name is one of the settings")
 
@@ -39,7 +39,7 @@ def test_commands_and_pages_show_it(api: Api, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("EDGEYARD_COLUMNS", "200")
     assert "lab-a" in printed(run("boards", "list", *server))
     assert "lab-a" in printed(run("boards", "show", BOARD, *server))
-    browser = Browser(api).signed_in(api.tokens["alice"])
+    browser = as_(api)
     for page in ("/ui/boards", f"/ui/boards/{BOARD}"):
         assert "lab-a" in re.sub("<[^>]*>", "", browser.get(page).text)
 

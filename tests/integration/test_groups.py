@@ -20,7 +20,7 @@ from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, run
 from tests.builders.descriptions import description
-from tests.builders.pages import Browser
+from tests.builders.pages import as_
 
 BROKEN = Failure(category=FailureCategory.USER_MODEL, sentence="a bad model")
 
@@ -302,7 +302,7 @@ def test_an_account_is_shown_with_its_group(api: Api) -> None:
     assert "vision" in text
     assert "credits of all members: 100, 30 reserved" in text
     assert "running of all members: 1 of at most 2" in text
-    browser = Browser(api).signed_in(api.tokens["alice"])
+    browser = as_(api)
     page = browser.get("/ui/usage").text
     words = " ".join(re.sub("<[^>]*>", "", page).split())
     assert "Group: vision" in words

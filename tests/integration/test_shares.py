@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from tests.builders.api import Api, running
-from tests.builders.pages import HOSTILE, Browser, Parts
+from tests.builders.pages import HOSTILE, Browser, Parts, as_
 
 ABSENT = "/ui/shared/absent"
 
@@ -131,7 +131,7 @@ def test_a_link_ends_with_the_token_that_made_it_and_with_its_account(api: Api) 
 
 
 def test_a_link_that_was_made_in_a_browser_outlives_the_session(api: Api) -> None:
-    browser = Browser(api).signed_in(api.tokens["alice"])
+    browser = as_(api)
     benchmark_id = api.submit()
     where = f"/ui/benchmarks/{benchmark_id}"
     page = browser.post(
