@@ -183,7 +183,7 @@ def main(words: Sequence[str]) -> int:
 def unpack(missing: Sequence[Unpacked], root: Path | None = None) -> None:
     """Fetch Debian's packages and all that they need here, and unpack them.
 
-    What can't be fetched is said; its tests are skipped (a failure where CI=true).
+    What can't be fetched is reported, and its tests are skipped (a failure where CI=true).
     """
     root = root or CACHE / "root"
     lists = CACHE / "lists"

@@ -55,7 +55,7 @@ def test_a_model_that_the_server_rolled_back_is_named_with_its_reason(api: Api) 
         api.clock.ahead -= timedelta(days=8)
 
 
-def test_little_room_on_the_disk_is_said_with_the_command(
+def test_little_room_on_the_disk_is_shown_with_the_command(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")

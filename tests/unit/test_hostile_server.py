@@ -187,7 +187,7 @@ def test_an_event_without_an_end_or_that_nests_is_no_traceback(event: str) -> No
             list(events)
 
 
-def test_of_an_endless_refusal_only_the_beginning_is_said() -> None:
+def test_of_an_endless_refusal_only_the_beginning_is_shown() -> None:
     error = {"pointer": "/" + "p" * 10**6, "reason": "r" * 10**6, "accepted": "a" * 10**6}
     others = [{"pointer": "/a", "reason": "b"}] * 2000
     text = json.dumps({"code": "c" * 10**6, "detail": "d" * 10**6, "errors": [error, *others]})
@@ -195,8 +195,8 @@ def test_of_an_endless_refusal_only_the_beginning_is_said() -> None:
         api_of(lambda _: httpx.Response(400, text=text)).get("/v1/x")
     assert len(raised.value.errors) == http.MAX_ERRORS
     assert len(str(raised.value)) < 100_000
-    for said in (raised.value.code, raised.value.detail, raised.value.errors[0].reason):
-        assert len(said) == http.MAX_SAID + len("...")
+    for shown in (raised.value.code, raised.value.detail, raised.value.errors[0].reason):
+        assert len(shown) == http.MAX_SAID + len("...")
 
 
 def test_a_redirection_is_not_followed_and_says_where_it_leads() -> None:

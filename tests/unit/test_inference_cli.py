@@ -269,9 +269,9 @@ def test_inputs_that_are_no_arrays_are_named(server: FakeServer, given: str, pro
     np.save("x.npy", np.zeros(2))
     Path("cut.npy").write_bytes(Path("x.npy").read_bytes()[:-1])
     Path("folder").mkdir()
-    said = refusal(run(*INFER[:3], "-i", given, *INFER[-2:]))
-    assert problem in said
-    assert "pickle" not in said
+    message = refusal(run(*INFER[:3], "-i", given, *INFER[-2:]))
+    assert problem in message
+    assert "pickle" not in message
     assert server.asked == []
 
 
