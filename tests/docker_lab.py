@@ -104,7 +104,7 @@ class Engine:
             raise RuntimeError(done.stderr)
 
     def load(self, images: Sequence[Image]) -> None:
-        """Have it know images."""
+        """Load images into it."""
         archive = self.folder / "images.tar"
         write_archive(images, archive)
         builder.load(archive, images, self.command)
@@ -265,25 +265,29 @@ def docker_entry(
     return found
 
 
-def new_engine() -> Engine:
-    """An engine that does not run yet; skips where none can."""
+@contextlib.contextmanager
+def running_engine() -> Iterator[Engine]:
+    """Start a container engine, and end it; skips where none can run."""
     if os.geteuid() != 0:
         pytest.skip("only root starts a container engine")
     # A socket's path has at most 107 bytes.
-    return Engine(Path(tempfile.mkdtemp(prefix="edgeyard-docker-")))
+    engine = Engine(Path(tempfile.mkdtemp(prefix="edgeyard-docker-")))
+    try:
+        try:
+            engine.start()
+        except RuntimeError as error:
+            pytest.skip(f"no container engine starts here: {error}")
+        yield engine
+    finally:
+        engine.end()
 
 
 @pytest.fixture(scope="session")
 def docker_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerLab]:
     """Two hosts with a board each, which share an engine."""
     nomad = nomad_binary()
-    engine = new_engine()
     with contextlib.ExitStack() as undo:
-        undo.callback(engine.end)
-        try:
-            engine.start()
-        except RuntimeError as error:
-            pytest.skip(f"no container engine starts here: {error}")
+        engine = undo.enter_context(running_engine())
         images = built([builder.RUNNER])
         undo.enter_context(restored_before_rerun(engine.restart_dead))
         made = testbed.make(

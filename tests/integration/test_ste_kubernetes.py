@@ -19,7 +19,7 @@ from edgeyard.simulator.scenario import scenario_to_json
 from tests.builders.cluster import eventually
 from tests.builders.ste import scenario
 from tests.builders.ste_services import TOKEN, finished
-from tests.docker_lab import Engine, new_engine
+from tests.docker_lab import Engine, running_engine
 
 pytestmark = [
     pytest.mark.docker,
@@ -115,15 +115,8 @@ def running(
 
 @pytest.fixture
 def engine() -> Iterator[Engine]:
-    found = new_engine()
-    try:
-        try:
-            found.start()
-        except RuntimeError as error:
-            pytest.skip(f"no container engine starts here: {error}")
+    with running_engine() as found:
         yield found
-    finally:
-        found.end()
 
 
 def test_a_training_goes_through_the_containers_as_their_manifests_state_them(
