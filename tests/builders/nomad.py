@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 ADDRESS = "http://nomad.test:4646"
 UID = "rpi4b-0001-0001"
@@ -10,6 +13,12 @@ JOB = "benchmark-1"
 STARTED, FINISHED = "2026-11-21T09:33:50.763364576Z", "2026-11-21T09:33:52.874562986Z"
 
 Json = dict[str, object]
+
+NOMAD_2: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "data/nomad_2_1.json").read_text("utf-8")
+)
+"""Answers in the form that the docs of Nomad 2.1 state (HTTP API: agent, nodes, allocations, batch
+job queue); nothing of them came from a real one."""
 
 
 def event(kind: str, message: str = "", **details: str) -> Json:

@@ -39,6 +39,7 @@ from tests.builders.cluster import TOKEN, a_job, eventually, on
 from tests.builders.nomad import (
     ADDRESS,
     JOB,
+    NOMAD_2,
     STARTED,
     UID,
     Json,
@@ -57,8 +58,6 @@ PARSED = api_job(parse_job(TEXT))
 TAKEN = httpx.Response(500, text="Enforcing job modify index 0: job already exists")
 NO_LEADER = httpx.Response(500, text="rpc error: No cluster leader")
 DONE = httpx.Response(200, json={"EvalID": "e"})
-NOMAD_2 = json.loads((Path(__file__).parents[1] / "data/nomad_2_1.json").read_text())
-"""In the form that the docs of Nomad 2.1 state; not recorded at a real one."""
 
 
 @pytest.fixture

@@ -21,15 +21,12 @@ from edgeyard.scheduler.clusters.nomad.doctor.reach import last_words
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.twin.checkup import board_findings
 from tests.builders.cluster import GIB, a_board
-from tests.builders.nomad import ADDRESS, UID, Json, device, node
+from tests.builders.nomad import ADDRESS, NOMAD_2, UID, Json, device, node
 
 ACCESS = NomadAccess(address=ADDRESS, token="s3cret", namespace="edgeyard")
 SERVER = "http://edgeyard.test:42777"
 DENIED = httpx.Response(403, text="Permission denied")
 RUNNER = ("edgeyard-runner",)
-NOMAD_2 = json.loads((Path(__file__).parents[1] / "data/nomad_2_1.json").read_text())
-"""Answers in the form that the docs of Nomad 2.1 state (HTTP API: agent, nodes, allocations, batch
-job queue); nothing of them came from a real one."""
 RIGHTS = [
     *["list-jobs", "read-job", "submit-job", "node read", "agent read", "read-logs"],
     *["read-fs", "read-job elsewhere"],
