@@ -18,6 +18,7 @@ import threading
 import time
 from array import array
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
@@ -85,8 +86,9 @@ class Level:
         """Throughput: the median of the parts."""
         return float(np.median(self.rates))
 
-    def as_json(self) -> Dict[str, object]:
-        """Return the values as the report contains them."""
+    @cached_property
+    def report(self) -> Mapping[str, object]:
+        """The values as the report contains them; their intervals take time on a board."""
         rate, p50 = median_interval(self.rates), median_interval(self.latencies_ms)
         p99_low, p99_high = quantile_interval(self.latencies_ms, 0.99)
         return {
@@ -121,7 +123,7 @@ class Curve:
 
     def as_json(self) -> Dict[str, object]:
         """Return the ``concurrency`` of the report."""
-        levels = [each.as_json() for each in self.levels]
+        levels = [each.report for each in self.levels]
         at, near = knee(levels)
         return {
             "levels": levels,
@@ -138,7 +140,7 @@ def knee(levels: Sequence[Mapping[str, object]]) -> Tuple[int, List[int]]:
 
     Args:
         levels: At least one, each with ``callers``, ``runs_per_s`` and the ends of its interval,
-            ``runs_per_s_low`` and ``runs_per_s_high`` (None: not known), as `Level.as_json`.
+            ``runs_per_s_low`` and ``runs_per_s_high`` (None: not known), as `Level.report`.
 
     Returns:
         The callers at the knee, the fewest of equals, and the other numbers of callers which may
@@ -227,7 +229,7 @@ def curve(
     finally:
         gc.enable()
     check_finite(session, session.run(feeds))
-    at, _ = knee([each.as_json() for each in levels])
+    at, _ = knee([each.report for each in levels])
     chosen = next(each for each in levels if each.callers == at)
     conditions = together([each.conditions for each in levels])
     return Curve(
