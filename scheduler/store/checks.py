@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, cast
 
-from sqlalchemy import Text, func, select, tuple_, update
+from sqlalchemy import func, select, update
 
 from edgeyard.devices.metrics import Metric
 from edgeyard.errors import Conflict, FieldError, NotFound
 from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.checks import Check, CheckStatus, Pair
 from edgeyard.scheduler.ports import Checks
-from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
+from edgeyard.scheduler.store.cursors import newest_page
 from edgeyard.scheduler.store.rows import Row, flat_row
-from edgeyard.scheduler.store.tables import UtcTime, checks
+from edgeyard.scheduler.store.tables import checks
 from edgeyard.scheduler.store.transaction import Transaction
 
 _RUNNING = checks.c.status == CheckStatus.RUNNING.value
@@ -61,20 +61,13 @@ class SqlChecks(Checks):
     def page(
         self, *, user_id: str | None, status: CheckStatus | None, limit: int, cursor: str | None
     ) -> tuple[Sequence[Check], str | None]:
-        at, key = checks.c.created_at, checks.c.check_id
-        query = select(checks).order_by(at.desc(), key.desc()).limit(limit + 1)
+        query = select(checks)
         if user_id is not None:
             query = query.where(checks.c.user_id == user_id)
         if status is not None:
             query = query.where(checks.c.status == status.value)
-        if cursor is not None:
-            after: tuple[datetime, str] = read_cursor(cursor)
-            query = query.where(tuple_(at, key) < tuple_(*after, types=[UtcTime(), Text()]))
-        found = [_check(row) for row in self._tx.rows(query)]
-        shown = found[:limit]
-        if len(found) <= limit:
-            return shown, None
-        return shown, cursor_of(shown[-1].created_at, shown[-1].check_id)
+        rows, following = newest_page(self._tx, query, checks.c.check_id, limit, cursor)
+        return [_check(row) for row in rows], following
 
 
 def _row(check: Check) -> dict[str, object]:

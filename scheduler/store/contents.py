@@ -16,7 +16,6 @@ from sqlalchemy import (
     or_,
     select,
     text,
-    tuple_,
     update,
 )
 
@@ -32,7 +31,7 @@ from edgeyard.scheduler.model.files import (
     UserFile,
 )
 from edgeyard.scheduler.ports import Files
-from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
+from edgeyard.scheduler.store.cursors import newest_page
 from edgeyard.scheduler.store.prune import content_in_use
 from edgeyard.scheduler.store.rows import Row, flat_row, report_of
 from edgeyard.scheduler.store.tables import (
@@ -198,16 +197,9 @@ class SqlFiles(Files):
     def user_file_page(
         self, *, user_id: str | None, name: str | None, limit: int, cursor: str | None
     ) -> tuple[Sequence[UserFile], str | None]:
-        at, key = user_files.c.created_at, user_files.c.file_id
         query = select(user_files).where(*_of_user(user_id, name))
-        if cursor is not None:
-            after = read_cursor(cursor)
-            query = query.where(tuple_(at, key) < tuple_(*after, types=[UtcTime(), Text()]))
-        rows = self._tx.rows(query.order_by(*_NEWEST).limit(limit + 1))
-        shown = [_user_file(row, "") for row in rows[:limit]]
-        if len(rows) <= limit:
-            return shown, None
-        return shown, cursor_of(shown[-1].created_at, shown[-1].file_id)
+        rows, following = newest_page(self._tx, query, user_files.c.file_id, limit, cursor)
+        return [_user_file(row, "") for row in rows], following
 
     def count_user_files(self, *, user_id: str | None, name: str | None) -> int:
         query = select(func.count()).select_from(user_files).where(*_of_user(user_id, name))

@@ -7,9 +7,40 @@ import binascii
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import Column, Select, literal, tuple_
 
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model import strict_json
+from edgeyard.scheduler.store.tables import UtcTime
+from edgeyard.scheduler.store.transaction import Row, Transaction
+
+
+def newest_page(
+    tx: Transaction, query: Select[Any], key: Column[str], limit: int, cursor: str | None
+) -> tuple[Sequence[Row], str | None]:
+    """Return the rows of a page, newest first, and the next one's cursor; None: it is the last.
+
+    Args:
+        tx: Reads the rows.
+        query: Selects all rows of the list, in any order, from a table with a ``created_at``.
+        key: The id in that table.
+        limit: Maximum length of the page.
+        cursor: As an earlier page returned it; None: begin with the newest.
+
+    Raises:
+        InvalidInput: The cursor is malformed.
+    """
+    time = key.table.c.created_at
+    if cursor is not None:
+        at, after = read_cursor(cursor)
+        query = query.where(tuple_(time, key) < tuple_(literal(at, UtcTime), literal(after)))
+    rows = tx.rows(query.order_by(time.desc(), key.desc()).limit(limit + 1))
+    if len(rows) <= limit:
+        return rows, None
+    last = rows[limit - 1]
+    return rows[:limit], cursor_of(cast(datetime, last["created_at"]), cast(str, last[key.name]))
 
 
 def cursor_of(time: datetime, key: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Any, cast
 
 import zstandard
-from sqlalchemy import Column, Select, bindparam, delete, func, literal, select, tuple_
+from sqlalchemy import bindparam, delete, func, select
 
 from edgeyard.errors import Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.model import strict_json
@@ -21,10 +20,9 @@ from edgeyard.scheduler.model.scenarios import (
     StoredSimulation,
 )
 from edgeyard.scheduler.ports import Scenarios, Simulations
-from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
+from edgeyard.scheduler.store.cursors import newest_page
 from edgeyard.scheduler.store.rows import flat_row
 from edgeyard.scheduler.store.tables import (
-    UtcTime,
     scenario_bodies,
     scenario_tags,
     scenarios,
@@ -38,21 +36,6 @@ _OF_HASH = scenarios.c.sha256 == bindparam("of")
 _LOCK = select(scenarios.c.sha256).where(_OF_HASH).with_for_update()
 _NEWEST = (scenarios.c.created_at.desc(), scenarios.c.sha256.desc())
 _RUNS = select(func.count()).where(simulations.c.scenario == bindparam("of"))
-
-
-def _page(
-    tx: Transaction, query: Select[Any], key: Column[str], limit: int, cursor: str | None
-) -> tuple[Sequence[Row], str | None]:
-    """Return the rows of a page, newest first, and the cursor of the next one."""
-    time = key.table.c.created_at
-    if cursor is not None:
-        at, after = read_cursor(cursor)
-        query = query.where(tuple_(time, key) < tuple_(literal(at, UtcTime), literal(after)))
-    rows = tx.rows(query.order_by(time.desc(), key.desc()).limit(limit + 1))
-    if len(rows) <= limit:
-        return rows, None
-    last = rows[limit - 1]
-    return rows[:limit], cursor_of(cast(datetime, last["created_at"]), cast(str, last[key.name]))
 
 
 class SqlScenarios(Scenarios):
@@ -114,7 +97,7 @@ class SqlScenarios(Scenarios):
         for tag in tags:
             tagged = select(scenario_tags.c.sha256).where(scenario_tags.c.tag == tag)
             query = query.where(scenarios.c.sha256.in_(tagged))
-        rows, following = _page(self._tx, query, scenarios.c.sha256, limit, cursor)
+        rows, following = newest_page(self._tx, query, scenarios.c.sha256, limit, cursor)
         return self._with_tags(rows), following
 
     def tag(
@@ -215,7 +198,7 @@ class SqlSimulations(Simulations):
         for column, value in (("scenario", scenario), ("policy", policy), ("kind", kind)):
             if value is not None:
                 query = query.where(simulations.c[column] == value)
-        rows, following = _page(self._tx, query, simulations.c.run_id, limit, cursor)
+        rows, following = newest_page(self._tx, query, simulations.c.run_id, limit, cursor)
         return [_simulation(row) for row in rows], following
 
     def remove(self, run_id: str) -> None:

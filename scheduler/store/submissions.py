@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Text, bindparam, exists, func, or_, select, tuple_, update
+from sqlalchemy import bindparam, exists, func, or_, select, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import CronBy, Status
 from edgeyard.scheduler.model.recurring import ScheduleGrant, ScheduleJob, ScheduleJobState
 from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 from edgeyard.scheduler.ports import Campaigns, Schedules
-from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
+from edgeyard.scheduler.store.cursors import newest_page
 from edgeyard.scheduler.store.rows import flat_row, schedule_of, schedule_row
 from edgeyard.scheduler.store.tables import (
-    UtcTime,
     benchmarks,
     campaigns,
     schedule_grants,
@@ -103,20 +102,13 @@ class SqlCampaigns(Campaigns):
         limit: int,
         cursor: str | None,
     ) -> tuple[Sequence[Campaign], str | None]:
-        at, key = campaigns.c.created_at, campaigns.c.campaign_id
-        query = select(campaigns).order_by(at.desc(), key.desc()).limit(limit + 1)
+        query = select(campaigns)
         if user_id is not None:
             query = query.where(campaigns.c.user_id == user_id)
         if name is not None:
             query = query.where(campaigns.c.name == name)
-        if cursor is not None:
-            after = read_cursor(cursor)
-            query = query.where(tuple_(at, key) < tuple_(*after, types=[UtcTime(), Text()]))
-        found = [Campaign(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(query)]
-        shown = found[:limit]
-        if len(found) <= limit:
-            return shown, None
-        return shown, cursor_of(shown[-1].created_at, shown[-1].campaign_id)
+        rows, following = newest_page(self._tx, query, campaigns.c.campaign_id, limit, cursor)
+        return [Campaign(**cast("dict[str, Any]", dict(row))) for row in rows], following
 
     def counts(self, campaign_ids: Sequence[str]) -> Mapping[str, Mapping[Status, int]]:
         found: dict[str, dict[Status, int]] = {each: {} for each in campaign_ids}
