@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from edgeyard.scheduler.model.accounts import decayed
+from edgeyard.scheduler.model.accounts import Charge, decayed
 from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.ports import UnitOfWork
 
 
-def entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
+def entitlements(
+    uow: UnitOfWork, open_charges: Sequence[Charge], now: datetime
+) -> Mapping[str, Entitlement]:
     """Return by user id what users with limits, a share, a balance or running benchmarks may use.
 
     What runs counts as used from when its board was given to it.
+
+    Args:
+        uow: Reads accounts and balances.
+        open_charges: Of the attempts that have not ended.
+        now: The time.
     """
     running: Counter[str] = Counter()
     held_s: defaultdict[str, float] = defaultdict(float)
-    for charge in uow.credits.open_charges():
+    for charge in open_charges:
         running[charge.user_id] += 1
         held_s[charge.user_id] += max(0.0, (now - charge.reserved_at).total_seconds())
     users = {
@@ -41,10 +48,17 @@ def entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
     return found
 
 
-def group_entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
+def group_entitlements(
+    uow: UnitOfWork, open_charges: Sequence[Charge], now: datetime
+) -> Mapping[str, Entitlement]:
     """Return by id what the members of each group have and may have together.
 
     What runs counts for the group that its user was in when it was placed.
+
+    Args:
+        uow: Reads the groups.
+        open_charges: Of the attempts that have not ended.
+        now: The time.
     """
     groups = uow.accounts.groups()
     if not groups:
@@ -52,7 +66,7 @@ def group_entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitleme
     running: Counter[str] = Counter()
     held_s: defaultdict[str, float] = defaultdict(float)
     reserved: defaultdict[str, float] = defaultdict(float)
-    for charge in uow.credits.open_charges():
+    for charge in open_charges:
         if charge.group_id is not None:
             running[charge.group_id] += 1
             held_s[charge.group_id] += max(0.0, (now - charge.reserved_at).total_seconds())

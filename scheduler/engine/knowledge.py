@@ -37,12 +37,13 @@ def gather(
             holds, because the clocks disagree.
         models: The active registered models.
     """
+    open_charges = uow.credits.open_charges()
     return Knowledge(
         runs=runs,
         host_loads=host_loads,
         max_run_s=max_run_s,
-        entitlements=entitlements(uow, now),
-        groups=group_entitlements(uow, now),
+        entitlements=entitlements(uow, open_charges, now),
+        groups=group_entitlements(uow, open_charges, now),
         rates=uow.credits.rates(),
         tariff=tariff,
         models=models,

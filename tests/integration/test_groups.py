@@ -107,8 +107,9 @@ def test_members_share_boards_and_credits(api: Api) -> None:
     first, second = api.submit("alice", user_time=30), api.submit("bob", user_time=30)
     api.started(first)
     with api.store.read() as uow:
-        known = group_entitlements(uow, api.clock.now())["vision"]
-        assert entitlements(uow, api.clock.now())["bob"].group_id == "vision"
+        charges, now = uow.credits.open_charges(), api.clock.now()
+        known = group_entitlements(uow, charges, now)["vision"]
+        assert entitlements(uow, charges, now)["bob"].group_id == "vision"
     assert (known.running, known.max_running, known.credits_left) == (1, 1, 70)
     with pytest.raises(ValueError, match="not enough values"):  # of the two, none is placed
         api.dispatched(second)
