@@ -58,11 +58,9 @@ def affordable(
     charges: list[Charge] = []
     for benchmark, attempt in wanted:
         user_id = benchmark.user_id
-        charge = replace(
-            _charge(benchmark, attempt, rates, now, max_run_s, tariff.at(now)),
-            group_id=_group_of(accounts[user_id]),
-        )
-        group = groups.get(charge.group_id or "", _GroupLeft())
+        group_id = _group_of(accounts[user_id])
+        charge = _charge(benchmark, attempt, group_id, rates, now, max_run_s, tariff.at(now))
+        group = groups.get(group_id or "", _GroupLeft())
         credits = min(credits_left[user_id], group.credits)
         if charge.reserved <= credits and min(boards_left[user_id], group.boards) >= 1:
             group.credits = _exact(group.credits - charge.reserved)
@@ -76,6 +74,7 @@ def affordable(
 def _charge(
     benchmark: Benchmark,
     attempt: Attempt,
+    group_id: str | None,
     rates: Mapping[str, float],
     now: datetime,
     max_run_s: float,
@@ -94,6 +93,7 @@ def _charge(
         reserved=credits,
         reserved_at=now,
         engine=description.runtime,
+        group_id=group_id,
     )
 
 
