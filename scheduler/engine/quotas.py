@@ -37,6 +37,7 @@ class _Holder:
     whose: str
     user_ids: Sequence[str]
     quotas: Quotas
+    shared: bool = False
 
     def used(self, count: Callable[[str], int]) -> int:
         """Return what all of them have of something that is counted by user."""
@@ -46,7 +47,7 @@ class _Holder:
         self, name: str, used: int, advice: str, retry_after_s: float | None = None
     ) -> QuotaExceeded:
         """Return the error of a quota that ``used`` is over."""
-        if self.whose.startswith("group "):
+        if self.shared:
             advice = f"its members share it: {advice}"
         limit = getattr(self.quotas, name)
         return QuotaExceeded(name, limit, used, self.whose, advice, retry_after_s)
@@ -55,14 +56,14 @@ class _Holder:
 def _holders(
     uow: UnitOfWork, user_id: str, quotas: Quotas, *names: str, lock: bool
 ) -> Iterator[_Holder]:
-    """Yield the user, and the group that they are in, of those that have one of some quotas.
+    """Yield the user and their group, each only if it has one of the named quotas.
 
     Args:
         uow: Reads the group.
         user_id: Whose change it is.
         quotas: Of the user.
         names: Of the quotas.
-        lock: Let nobody else of them add to what they have until the end of the unit of work.
+        lock: Until the end of the unit of work, no other change adds to what they have.
     """
     if any(getattr(quotas, name) is not None for name in names):
         if lock:
@@ -80,7 +81,7 @@ def _holders(
     except NotFound:  # Edgeyard's own account, or a group that was removed a moment ago
         return
     members = uow.accounts.members(group_id)
-    yield _Holder(whose=f"group {group_id}", user_ids=members, quotas=together)
+    yield _Holder(whose=f"group {group_id}", user_ids=members, quotas=together, shared=True)
 
 
 def of_account(uow: UnitOfWork, user_id: str, defaults: Quotas) -> Quotas:
