@@ -7,11 +7,8 @@ from datetime import datetime
 from typing import Any, cast
 
 from sqlalchemy import (
-    BindParameter,
     Column,
-    Text,
     and_,
-    bindparam,
     case,
     exists,
     func,
@@ -36,8 +33,6 @@ _KEYS: dict[UsageBy, tuple[Column[str], Column[str] | None]] = {
     UsageBy.ENGINE: (charges.c.engine, None),
 }
 """Column of attempts, and that of idle times; None: a booking or lease has no such thing."""
-
-_MONTH: BindParameter[str] = bindparam("month", type_=Text)
 
 _EARLIER = charges.alias("earlier")
 _STARTED = charges.c.wait_s.is_not(None)
@@ -135,10 +130,9 @@ class SqlAccounting(Accounting):
 
     def board_months(self, month: str) -> Sequence[BoardMonth]:
         rows = self._tx.rows(
-            select(board_months).where(board_months.c.month == _MONTH).order_by("target_uid"),
-            {"month": month},
+            select(board_months).where(board_months.c.month == month).order_by("target_uid")
         )
-        return [BoardMonth(**cast("dict[str, Any]", dict(row))) for row in rows]
+        return [_board_month(row) for row in rows]
 
     def months_of_board(self, target_uid: str, *, limit: int) -> Sequence[BoardMonth]:
         rows = self._tx.rows(
@@ -147,7 +141,7 @@ class SqlAccounting(Accounting):
             .order_by(board_months.c.month.desc())
             .limit(limit)
         )
-        return [BoardMonth(**cast("dict[str, Any]", dict(row))) for row in rows]
+        return [_board_month(row) for row in rows]
 
     def add_board_states(self, changes: Sequence[BoardStateChange]) -> None:
         for each in changes:
@@ -169,6 +163,10 @@ class SqlAccounting(Accounting):
             .limit(limit)
         )
         return [BoardStateChange(**cast("dict[str, Any]", dict(row))) for row in rows]
+
+
+def _board_month(row: Row) -> BoardMonth:
+    return BoardMonth(**cast("dict[str, Any]", dict(row)))
 
 
 def _attempts_row(row: Row) -> UsageRow:
