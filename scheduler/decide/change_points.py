@@ -77,9 +77,8 @@ def change_points(values: Sequence[float | None]) -> list[Change]:
     for start, split, end in zip(ends, ends[1:], ends[2:], strict=False):
         middle, low, high = _shift(logs[start:split], logs[split:end])
         if split >= FIRST_CHANGE and not low <= 0 <= high:
-            sizes = map(math.expm1, (middle, low, high))
-            size, lower, upper = sizes
-            found.append(Change(position=places[split], size=size, low=lower, high=upper))
+            size, low, high = map(math.expm1, (middle, low, high))
+            found.append(Change(position=places[split], size=size, low=low, high=high))
     return found
 
 
