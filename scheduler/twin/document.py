@@ -641,26 +641,9 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
         knowledge=Knowledge(
             runs=History(past_runs(data, ended_jobs(data))) if runs is None else runs,
             entitlements={
-                each.user_id: Entitlement(
-                    credits_left=each.credits_left,
-                    max_running=each.max_running,
-                    running=each.running,
-                    usage_board_s=each.usage_board_s,
-                    share=each.share,
-                    group_id=each.group_id,
-                )
-                for each in data.users
+                each.user_id: _entitlement(each, group_id=each.group_id) for each in data.users
             },
-            groups={
-                each.group_id: Entitlement(
-                    credits_left=each.credits_left,
-                    max_running=each.max_running,
-                    running=each.running,
-                    usage_board_s=each.usage_board_s,
-                    share=each.share,
-                )
-                for each in data.groups
-            },
+            groups={each.group_id: _entitlement(each) for each in data.groups},
             rates=data.rates,
             tariff=Tariff(tuple(data.tariff)),
             max_run_s=data.max_run_s,
@@ -669,6 +652,17 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
             host_loads=_host_loads(nodes),
         ),
         seed=data.seed,
+    )
+
+
+def _entitlement(of: User | UserGroup, group_id: str | None = None) -> Entitlement:
+    return Entitlement(
+        credits_left=of.credits_left,
+        max_running=of.max_running,
+        running=of.running,
+        usage_board_s=of.usage_board_s,
+        share=of.share,
+        group_id=group_id,
     )
 
 
