@@ -1,11 +1,10 @@
 """The metrics of benchmark types: unit, direction, a plain name, and which one is primary.
 
 The primary metric of a result is the one that tables show, that ratios, series and checks compare,
-and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50, of TYPE1 by
-several callers at once the throughput. An engine
-marks one of the values that its declaration of a type lists
-(`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50 of the times
-that the engine measured.
+and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50, and with
+several concurrent callers the throughput. An engine marks one of the values that its declaration of
+a type lists (`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50
+of the times that the engine measured.
 
 A report states its own primary metric (``primary_metric``), with unit and direction of declared
 values, so that a result stays right when the declaration changes.

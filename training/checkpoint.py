@@ -1,4 +1,4 @@
-"""The file from which a training goes on: arrays by name, and a header for what is not an array."""
+"""Checkpoints, from which a training goes on: arrays by name, and a header for all other values."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def loaded_checkpoint(
 
     Args:
         path: Of the file.
-        flag: By which a person names the training.
-        accepted: What to give it instead.
+        flag: Flag or argument that names the training.
+        accepted: What would be accepted instead.
 
     Raises:
         InvalidInput: It is no checkpoint of the training that reads it.

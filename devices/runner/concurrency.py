@@ -187,9 +187,9 @@ def curve(
 
     Args:
         another: Returns what one more caller runs, while the others do.
-        watch_of: Returns what observes a level of so many callers.
+        watch_of: Returns what observes a level with that number of callers.
         callers: Numbers of callers, rising.
-        shared: What is reported of ``another``: it loads nothing.
+        shared: Whether ``another`` loads no model; it is only reported.
         min_runs: Inferences of each level that all its callers make together.
         max_s: Of everything; each level has an equal share of what is left.
         note: Takes what each level showed, before the progress.
@@ -253,7 +253,7 @@ def curve(
 
 
 def doubts(report: Mapping[str, object]) -> Sequence[Reason]:
-    """Return what speaks against a curve beside what `judge` finds.
+    """Return the reasons against a curve that `judge` does not find.
 
     Args:
         report: As `Curve.as_json` returns it.

@@ -264,7 +264,7 @@ def shared_size_problem(
 
 
 def resolve_shape(spec: TensorSpec, wish: object, batch_size: object = None) -> Tuple[int, ...]:
-    """Return the shape to run with: the wished one, else the model's.
+    """Return the shape to run with: the stated one, otherwise the model's.
 
     Args:
         wish: Sizes that the job description states; None: none.

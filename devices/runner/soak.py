@@ -112,8 +112,8 @@ class Soak:
 
     Attributes:
         steady_from: Index of the first steady window; None: it did not become steady.
-        overhead: Processor time that the measuring process took beside inferences, over the time
-            of the soak: Edgeyard's own share of a core.
+        overhead: Processor time of the measuring process outside of inferences, over the time of
+            the soak: Edgeyard's own share of a core.
         measurement: Of the steady part, or of all where there is none.
     """
 
@@ -159,9 +159,9 @@ def steady_from(p50s_ms: Sequence[float]) -> Optional[int]:
 
 
 def throttling(windows: Sequence[Window]) -> Dict[str, object]:
-    """Return when throttling began, by which sign, and what this board reports of it.
+    """Return when throttling began, the sign that showed it, and the signs that this board has.
 
-    ``after_s`` is the begin of the first window with a sign, null without one; ``sign`` is
+    ``after_s`` is the beginning of the first window with a sign, null without one; ``sign`` is
     ``reported`` (by firmware or kernel) or ``clock``; ``watched`` lists the signs that there are.
     """
     watched = []
@@ -277,7 +277,7 @@ def soak(
 
 
 def doubts(report: Mapping[str, object]) -> Sequence[Reason]:
-    """Return what speaks against the number of a soak beside what `judge` finds.
+    """Return the reasons against the number of a soak that `judge` does not find.
 
     Args:
         report: As `Soak.as_json` returns it.

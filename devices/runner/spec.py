@@ -95,9 +95,10 @@ class RunSpec:
         task_dir: Where the artifacts lie, and where results are kept until they are safe.
         odt_config: The training configuration itself; None: see ``odt_config_filename``.
         precision: Relative half-width of the p50's interval that ends TYPE1; None: count runs.
-        soak_s: TYPE1 runs for so long, window by window; None: it does not.
-        soak_window_s: Of a soak, a number for each.
-        concurrency: Numbers of callers that TYPE1 is measured by, rising; empty: one caller.
+        soak_s: Duration of a soak of TYPE1; None: no soak.
+        soak_window_s: Length of its windows, each of which has a number.
+        concurrency: Numbers of concurrent callers that TYPE1 is measured with, rising; empty: one
+            caller.
         input: Per input name: shape, low, high, integers.
         parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
         keep_outputs: The model's outputs for the arrays of the dataset are kept.

@@ -30,8 +30,8 @@ class FairShare:
 
         F(g, k) = (usage(g) + run(g, 1) + ... + run(g, k)) / share(g)
 
-    by which it competes with those of other groups and of users without a group. ``usage(g)`` is
-    what ran for the group, whoever is in it now.
+    which is compared with the F of other groups and of users without a group. ``usage(g)`` counts
+    the runs of everybody who was a member when the run was placed.
 
     While two users both have benchmarks waiting for the same boards, what each gets by its share
     differs from the other by no more than one run of each; a single benchmark is not overtaken

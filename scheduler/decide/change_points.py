@@ -23,7 +23,8 @@ night for years, by the generator of `make bench-series` with another seed, not 
 """
 
 LOOK_BACK = 60
-"""The newest points that a nightly look is about; older levels say nothing of the last night."""
+"""Number of the newest points that a nightly look considers: older levels show nothing of the last
+night."""
 
 _WIDTH = 0.1
 """Factor on the usual inverse bandwidth. Wider than usual, so that the night's noise, which falls

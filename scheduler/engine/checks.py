@@ -1,4 +1,4 @@
-"""Checks that run: their next steps, one transaction each, by whichever server leads.
+"""Checks that run: the leading server takes their next steps, one transaction each.
 
 A step takes the end of the last run into the check, decides, and submits the next run, all in one
 transaction: however a server dies, another one finds the check as it was before or after the step,
@@ -51,7 +51,7 @@ def advance_checks(
 
     Args:
         store: Has the checks.
-        clock: Says when a budget is spent.
+        clock: Shows whether a budget is spent.
         quotas: Of users whose accounts have none of their own. While they are full, a check waits.
         max_pending_total: Pending benchmarks of all users together; None: no bound.
 
@@ -86,8 +86,8 @@ def cancel_check(uow: UnitOfWork, check_id: str, now: datetime, by: str, reason:
         uow: Reads and writes.
         check_id: Which.
         now: The time.
-        by: Who wants it.
-        reason: Why, in their words; "": they do not state it.
+        by: The user that cancels it.
+        reason: Why, as the user states it; "": not stated.
 
     Raises:
         NotFound: There is no such check.

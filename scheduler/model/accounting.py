@@ -27,7 +27,7 @@ def month_of(moment: datetime) -> str:
 
 
 def month_bounds(month: str) -> tuple[datetime, datetime]:
-    """Return the begin of a month, and that of the next one, in UTC.
+    """Return the beginning of a month, and that of the next one, in UTC.
 
     Raises:
         ValueError: It is not written as ``2026-10``, or has no next month.

@@ -39,7 +39,7 @@ def decayed(usage_board_s: float, usage_at: datetime | None, now: datetime) -> f
     Args:
         usage_board_s: Board-seconds at ``usage_at``.
         usage_at: None: never used.
-        now: When they are asked for.
+        now: The time to decay them to.
     """
     if usage_at is None:
         return 0.0

@@ -260,10 +260,10 @@ class JobDescription:
         queue_timeout_s: Maximum wait until its task starts; None: only the deadline counts.
         precision: Relative half-width of the confidence interval of the p50 that ends a TYPE1
             measurement, e.g. 0.02; None: ``nb_inference`` runs.
-        soak_s: TYPE1 runs for so long, a number for each window; None: it does not.
-        soak_window_s: Of a soak.
-        concurrency: Numbers of callers at once that TYPE1 is measured by, rising; empty: one caller
-            in a row.
+        soak_s: Duration of a soak of TYPE1; None: no soak.
+        soak_window_s: Length of its windows, each of which has a number.
+        concurrency: Numbers of concurrent callers that TYPE1 is measured with, rising; empty: one
+            caller.
         preemptible: It may be preempted.
         preemptible_measuring: It may be preempted while it measures or trains, also where the
             policy spares those that do.
@@ -279,7 +279,7 @@ class JobDescription:
         series: Lineage whose results are compared over time. "": the schedule's, otherwise the
             model's name.
         git_commit: Commit that the model was built from. "": not stated.
-        link: Where more is to be read, e.g. the run of a CI. "": nowhere.
+        link: URL of more information, e.g. of a CI run. "": none.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
         count: Boards on which it runs at the same time, 1 to `MAX_COUNT`: as many benchmarks of
             one campaign, each on a board of its own, which start together or not at all.

@@ -67,10 +67,10 @@ class Check:
     """A check as it is stored.
 
     Attributes:
-        baseline: What people know the baseline by: the id of a benchmark, or its model.
-        candidate: The same of the candidate: its model, or the fields in which it differs.
-        max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %: of the primary metric, by
-            which it may grow where lower is better, and fall where higher is better.
+        baseline: Name of the baseline for people: the id of a benchmark, or its model.
+        candidate: Name of the candidate: its model, or the fields in which it differs.
+        max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %: how far the primary metric may
+            grow where lower is better, or fall where higher is better.
         budget_s: Time for all runs together from ``created_at`` on, seconds.
         max_pairs: Maximum number of pairs, `MIN_PAIRS` to `MAX_PAIRS`.
         versions: Description and files of each of `SIDES`, as `edgeyard.scheduler.engine.intake`

@@ -63,8 +63,9 @@ def min_run_s(
         benchmark_type: Only TYPE1 states how many inferences it times.
         nb_inference: Timed inferences.
         precision: If given, the measurement ends when it is reached, after any number of them.
-        soak_s: If given, it measures for so long.
-        levels: Numbers of callers at once that it is measured by, each with as many inferences.
+        soak_s: Duration of a soak; None: no soak.
+        levels: How many numbers of concurrent callers it is measured with, each with as many
+            inferences.
     """
     if soak_s is not None:
         return soak_s + soak_reserve_s(soak_s)

@@ -75,7 +75,7 @@ class User:
 class Group:
     """Users who share limits, credits and a weight in fair sharing; None: no such limit.
 
-    What members have counts together; each member's own limits hold beside it.
+    What all members have is added up; each member's own limits apply as well.
 
     Attributes:
         share: Weight of all members together in fair sharing, above 0.

@@ -23,15 +23,15 @@ class Checks(Protocol):
         """Store a check again.
 
         Raises:
-            NotFound: There is none of its id.
+            NotFound: There is no such check.
         """
         ...
 
     def get(self, check_id: str) -> Check:
-        """Return a check, which nobody else changes until a unit of work that writes has ended.
+        """Return a check; a unit of work that writes locks it until its end.
 
         Raises:
-            NotFound: There is none.
+            NotFound: There is no such check.
         """
         ...
 
@@ -59,9 +59,9 @@ class Checks(Protocol):
             user_id: Whose; None: everybody's.
             status: Only those; None: all.
             limit: Maximum number.
-            cursor: Where the page before ended.
+            cursor: As an earlier page returned it; None: begin with the newest.
 
         Raises:
-            InvalidInput: The cursor is none that was returned.
+            InvalidInput: The cursor is malformed.
         """
         ...

@@ -240,11 +240,11 @@ def _score(
 
 
 def drawn_widths(times: Floats, resolution_s: float = 0.0) -> Widths | None:
-    """Return the widths of the interval of these times, which count; None: at once.
+    """Return the widths of the interval of these times, each at least 0.1; None: at once.
 
     Args:
         times: Shape (samples,), seconds from now.
-        resolution_s: The interval reaches so far to both sides of the median at least.
+        resolution_s: Minimum distance of each end from the median.
     """
     low, middle, high = _interval(times)
     if not 0.0 < middle <= high < math.inf:
@@ -267,7 +267,7 @@ def rescaled(
     Args:
         times: Shape (samples,), seconds from now.
         soonest_s: None is earlier.
-        scale: In units of the widths that count; None: these.
+        scale: Factors on `drawn_widths`; None: 1.
         resolution_s: As for `drawn_widths`.
     """
     widths, scale = drawn_widths(times, resolution_s), scale or _AS_WIDE
@@ -278,8 +278,8 @@ def rescaled(
     late, early = math.log(high / middle), -math.log(max(low / middle, _SOONEST))
     if late <= 0.0 or early <= 0.0:  # alike as drawn: by their ranks over the width that counts
         places = (np.argsort(np.argsort(times, kind="stable")) + 0.5) / len(times)
-        beside = np.abs(places - MIDDLE) < 0.75 / len(times)  # the median stays what it is
-        distances = np.where(beside, 0.0, (places - MIDDLE) / (HIGH - MIDDLE))
+        at_median = np.abs(places - MIDDLE) < 0.75 / len(times)  # the median does not move
+        distances = np.where(at_median, 0.0, (places - MIDDLE) / (HIGH - MIDDLE))
         if late <= 0.0:
             logs = np.maximum(logs, np.where(distances > 0.0, distances * widths.late, logs))
             late = widths.late

@@ -61,7 +61,7 @@ def variant_of(benchmark: Benchmark) -> str:
         file.sha256 or file.name for file in benchmark.files if file.role is not FileRole.MODEL
     )
     config = description.odt_config if isinstance(description.odt_config, Mapping) else None
-    said: list[object] = [
+    parts: list[object] = [
         description.parameters,
         description.input,
         description.precision,
@@ -69,10 +69,10 @@ def variant_of(benchmark: Benchmark) -> str:
         config,
     ]
     if description.soak_s is not None:
-        said.append((description.soak_s, description.soak_window_s))
+        parts.append((description.soak_s, description.soak_window_s))
     if description.concurrency:
-        said.append(description.concurrency)
-    if not any(said):
+        parts.append(description.concurrency)
+    if not any(parts):
         return ""
-    text = json.dumps(said, sort_keys=True, default=str)
+    text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -328,7 +328,7 @@ def _job(
         attempts: Its own, first to last.
         expected_s: Run time of similar benchmarks, where it has not completed.
         known: Boards, and what running on them costs.
-        began: At which the scenario begins.
+        began: Beginning of the scenario.
     """
     completed = benchmark["status"] == "completed"
     run_s, around_s = 0.0, 0.0

@@ -254,11 +254,11 @@ def simulate_lab(
 class LabWorld:
     """A lab under a policy; `step` runs some events.
 
-    Without plugins somebody else decides: `until_decision` lets time go on until a decision is
-    due, `cycle_input` is what it depends on, `apply` carries it out, and `end_cycle` ends it.
+    Without plugins the caller decides: `until_decision` lets time go on until a decision is due,
+    `cycle_input` returns its input, `apply` carries it out, and `end_cycle` lets time go on.
 
     Attributes:
-        is_due: A decision of somebody else is due.
+        is_due: A decision of the caller is due; only without plugins.
         in_system: Benchmarks that have arrived and not ended, by id.
         boards: Their state.
         count: How many benchmarks there are in all.
@@ -377,7 +377,7 @@ class LabWorld:
         return self.ended < self.count
 
     def until_decision(self) -> bool:
-        """Let time go on until a decision of somebody else is due.
+        """Let time go on until a decision of the caller is due.
 
         Returns:
             Whether one is; otherwise all benchmarks have ended.

@@ -168,7 +168,7 @@ def _parsed(path: Path, chunk: list[tuple[int, str]]) -> NDArray[np.float64]:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether NumPy reads it as a number; other than Python it refuses 1_000."""
+    """Return whether NumPy reads it as a number; unlike Python it refuses 1_000."""
     try:
         float(text)
     except ValueError:
