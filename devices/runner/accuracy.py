@@ -23,6 +23,7 @@ from edgeyard.devices.runner.measure import (
     Clock,
     Measurement,
     check_finite,
+    collections_paused,
     timed_runs,
     warming,
 )
@@ -136,8 +137,7 @@ def evaluate(
         dataset = numbered(dataset, classes)
         read = _reader(output, dataset, classes)
     gc.collect()
-    gc.disable()
-    try:
+    with collections_paused():
         warmup = warm_up(
             warming(lambda count: timed_runs(session.run, first, count, clock), progress),
             max_warmup_s,
@@ -170,8 +170,6 @@ def evaluate(
                     WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * end / rows, "measuring"
                 )
         conditions = watch.stop()
-    finally:
-        gc.enable()
     series = np.array(latencies)
     all_ranked = np.concatenate(ranked)
     reasons = [

@@ -36,6 +36,7 @@ from edgeyard.devices.runner.measure import (
     Measurement,
     Note,
     check_finite,
+    collections_paused,
     prepare,
 )
 from edgeyard.devices.runner.spec import MAX_LEVEL_RUNS, MIN_LEVEL_S
@@ -202,8 +203,7 @@ def curve(
     sessions = [session]
     levels: List[Level] = []
     gc.collect()
-    gc.disable()  # a collection of ours is no property of the model
-    try:
+    with collections_paused():
         for place, count in enumerate(callers):
             while len(sessions) < count:
                 _check_time(max_s - (time.monotonic() - began), count)
@@ -226,8 +226,6 @@ def curve(
                 )
             )
             note(_so_far(levels[-1]))
-    finally:
-        gc.enable()
     check_finite(session, session.run(feeds))
     at, _ = knee([each.report for each in levels])
     chosen = next(each for each in levels if each.callers == at)

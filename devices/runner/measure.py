@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import math
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -215,16 +216,13 @@ def measure(
     """
     ready = prepare(session, feeds, progress, clock=clock, max_warmup_s=max_warmup_s)
     warmup, recent_ns = ready.warmup, ready.recent_ns
-    gc.disable()  # a collection of ours is no property of the model
-    try:
+    with collections_paused():
         if loops is None:
             loops = inner_loops(recent_ns)
         until = until(warmup) if callable(until) else until
         watch.start()
         latencies = _series(session, feeds, until, watch, progress, clock, recent_ns, loops, note)
         conditions = watch.stop()
-    finally:
-        gc.enable()
     check_finite(session, session.run(feeds))
     return Measurement(
         latencies_ms=latencies,
@@ -285,17 +283,24 @@ def prepare(
     rows = rows_a_run(feeds, outputs)
     del outputs  # kept, they would count as memory that the model needs
     gc.collect()
-    gc.disable()
-    try:
+    with collections_paused():
         warmup = warm_up(
             warming(lambda count: timed_runs(session.run, feeds, count, clock), progress),
             max_warmup_s,
         )
-    finally:
-        gc.enable()
     progress(WARMED_PERCENT, "measuring")
     recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
     return Ready(first_ms=first_ms, warmup=warmup, recent_ns=recent_ns, rows_a_run=rows)
+
+
+@contextmanager
+def collections_paused() -> Iterator[None]:
+    """Let Python collect no garbage meanwhile: its collections are no property of the model."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def warming(timed: Timed, progress: Progress) -> Timed:

@@ -28,6 +28,7 @@ from edgeyard.devices.runner.measure import (
     Measurement,
     Note,
     check_finite,
+    collections_paused,
     inner_loops,
     prepare,
     timed_loops,
@@ -211,8 +212,7 @@ def soak(
     windows: List[Window] = []
     own_cpu_ns = 0
     gc.collect()
-    gc.disable()  # a collection of ours is no property of the model
-    try:
+    with collections_paused():
         began = clock()
         cpu_ns = time.process_time_ns()
         for index in range(count):
@@ -247,8 +247,6 @@ def soak(
             )
         own_cpu_ns += time.process_time_ns() - cpu_ns
         wall_ns = clock() - began
-    finally:
-        gc.enable()
     check_finite(session, session.run(feeds))
     first = steady_from([one.p50_ms for one in windows])
     counted = windows[first or 0 :]
