@@ -41,9 +41,10 @@ class BudgetFilter(UserFilter):
             return None
         groups = batch.knowledge.groups
         users = sorted(set(batch.job_users) & known.keys())
-        group_of = {user: group for user in users if (group := known[user].group_id) in groups}
+        group_of = {user: known[user].group_id or "" for user in users}
         left = _stated({user: known[user].credits_left for user in users})
-        of_group = _stated({name: groups[name].credits_left for name in group_of.values() if name})
+        named = groups.keys() & group_of.values()
+        of_group = _stated({name: groups[name].credits_left for name in named})
         return _Credits(batch, left, group_of, of_group) if left or of_group else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
@@ -69,7 +70,7 @@ class _Credits(Ledger):
         self,
         batch: Batch,
         left: dict[str, float],
-        group_of: Mapping[str, str | None],
+        group_of: Mapping[str, str],
         of_group: dict[str, float],
     ) -> None:
         self._users = batch.job_users
@@ -83,7 +84,7 @@ class _Credits(Ledger):
         user, cost = self._users[job], float(self._max_cost[job])
         if cost > self._left.get(user, math.inf):
             return waiting_reasons.budget(cost)
-        group = self._group_of.get(user) or ""
+        group = self._group_of.get(user, "")
         if cost > self._of_group.get(group, math.inf):
             return waiting_reasons.budget(cost, group)
         return None
@@ -96,7 +97,7 @@ class _Credits(Ledger):
 
     def _take(self, job: int, credits: float) -> None:
         user = self._users[job]
-        for left, name in ((self._left, user), (self._of_group, self._group_of.get(user) or "")):
+        for left, name in ((self._left, user), (self._of_group, self._group_of.get(user, ""))):
             if name in left:
                 left[name] = round(left[name] - credits, 6)
 
