@@ -53,18 +53,18 @@ _INTERRUPTED = charges.c.failure == FailureCategory.CLUSTER.value
 _FAILED = and_(charges.c.failure.is_not(None), ~_PREEMPTED, ~_INTERRUPTED)
 
 
-def _number(condition: Any) -> Any:
+def _count_where(condition: Any) -> Any:
     return func.sum(case((condition, 1), else_=0))
 
 
 _SUMS = (
-    _number(_STARTED).label("runs"),
-    _number(and_(_STARTED, _FAILED)).label("failures"),
-    _number(and_(_STARTED, _PREEMPTED)).label("preempted"),
-    _number(and_(_STARTED, _INTERRUPTED)).label("interrupted"),
-    _number(~_STARTED).label("not_started"),
+    _count_where(_STARTED).label("runs"),
+    _count_where(and_(_STARTED, _FAILED)).label("failures"),
+    _count_where(and_(_STARTED, _PREEMPTED)).label("preempted"),
+    _count_where(and_(_STARTED, _INTERRUPTED)).label("interrupted"),
+    _count_where(~_STARTED).label("not_started"),
     func.sum(charges.c.board_s).label("board_s"),
-    _number(_FIRST_START).label("starts"),
+    _count_where(_FIRST_START).label("starts"),
     func.sum(case((_FIRST_START, charges.c.wait_s), else_=0.0)).label("wait_s"),
     func.max(case((_FIRST_START, charges.c.wait_s))).label("max_wait_s"),
     func.sum(charges.c.charged).label("credits"),
