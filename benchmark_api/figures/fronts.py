@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of
+from edgeyard.benchmark_api.figures.intervals import MARKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +30,8 @@ class Alternative:
     @property
     def remark(self) -> str:
         """Its name, and whether it is on the front."""
-        words = "on the front" if self.on_front else ""
-        suspect = "? suspect" if self.verdict == "suspect" else ""
-        return " · ".join(filter(None, (self.name, words, suspect)))
+        place = "on the front" if self.on_front else ""
+        return " · ".join(filter(None, (self.name, place, MARKS.get(self.verdict))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,12 @@ class FrontFigure:
     x_axis: Axis
     axes: Sequence[Axis]
     points: Sequence[Alternative]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is written below the drawing: the shapes of markers, and the name of each number."""
+        names = [f"{number} {point.remark}" for number, point in enumerate(self.points, start=1)]
+        return ["diamond: on the front; grey circle: another one beats it", *names]
 
     @property
     def x_scale(self) -> Scale:

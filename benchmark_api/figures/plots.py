@@ -141,10 +141,8 @@ def _front(panels: Sequence[Any], figure: FrontFigure) -> None:
             axes.plot(*at, marker=shape, ms=7, ls="", clip_on=False, zorder=4, **face)
             axes.annotate(str(number), at, (0, 7), textcoords="offset points", ha="center",
                           color=colour, fontsize=8, annotation_clip=False)  # fmt: skip
-    texts = ["diamond: on the front; grey circle: another one beats it"]
-    texts += [f"{number} {point.remark}" for number, point in enumerate(figure.points, start=1)]
     last = panels[-1]
-    shown = [shortened(printable(each), 100) for each in texts]
+    shown = [shortened(printable(each), 100) for each in figure.remarks]
     last.set_xlabel("\n".join([last.get_xlabel(), *shown]))
 
 

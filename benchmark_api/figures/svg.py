@@ -245,14 +245,12 @@ def _front(figure: FrontFigure) -> _Parts:
         top += _PANEL
     x_label = label_of(figure.x_axis, figure.x_scale)
     drawn.append(f'<text x="{_LEFT}" y="{top + 6:g}">{_text(shortened(x_label, 58))}</text>')
-    remarks = ["diamond: on the front; grey circle: another one beats it"]
-    remarks += [f"{number} {point.remark}" for number, point in enumerate(figure.points, start=1)]
     drawn += [
         f'<text x="{_LEFT}" y="{top + 24 + _LINE * 1.2 * row:.1f}"><title>{_text(each[:1000])}'
         f"</title>{_isolated(shortened(each, _TEXT_COLUMNS))}</text>"
-        for row, each in enumerate(remarks)
+        for row, each in enumerate(figure.remarks)
     ]
-    height = round(top + 20 + _LINE * 1.2 * len(remarks))
+    height = round(top + 20 + _LINE * 1.2 * len(figure.remarks))
     axes = [figure.x_axis, *figure.axes]
     head = "<tr><th>Number<th>Name" + "".join(f"<th>{_text(axis.label)}" for axis in axes)
     rows = [
