@@ -95,11 +95,11 @@ def front_figures(rows: Sequence[Record]) -> list[FrontFigure]:
 def _front_figure(front: Front, *, several: bool) -> FrontFigure:
     first, *others = front.objectives
     rows = front.rows
-    boards = {text(row, "target_uid") or text(row, "target") or "" for row in rows}
+    boards = {board_name(row) for row in rows}
     engines = {text(row, "runtime") for row in rows}
     points = []
     for row, on_front in zip(rows, front.on_front, strict=True):
-        board = (text(row, "target_uid") or text(row, "target")) if len(boards) > 1 else None
+        board = board_name(row) if len(boards) > 1 else ""
         engine = text(row, "runtime") if len(engines) > 1 else None
         name = " · ".join(filter(None, (workload_text(row, "parameters"), board, engine)))
         points.append(
