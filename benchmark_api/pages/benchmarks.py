@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.pages.compare import comparison_query, pack
-from edgeyard.benchmark_api.pages.filters import stated, time_of
+from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
 from edgeyard.benchmark_api.pages.page import page, see_other, type_words
@@ -71,12 +71,9 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         wrong["ids"] = str(error)
     found: shapes.BenchmarkPage | None = None
     status, types = query.get("status", ""), [each.value for each in BenchmarkType]
-    if status and status not in set(Status):
-        wrong["status"] = f"is none of {', '.join(Status)}"
-    if query.get("type", types[0]) not in types:
-        wrong["type"] = f"is none of {', '.join(types)}"
-    if query.get("verdict", VERDICTS[0]) not in VERDICTS:
-        wrong["verdict"] = f"is none of {', '.join(VERDICTS)}"
+    check_choice(query, "status", list(Status), wrong)
+    check_choice(query, "type", types, wrong)
+    check_choice(query, "verdict", VERDICTS, wrong)
     times = {
         name: time_of(query.get(name, ""), wrong, name)
         for name in ("submitted_from", "submitted_before")

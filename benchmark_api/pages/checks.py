@@ -11,7 +11,7 @@ from markupsafe import Markup
 from edgeyard.benchmark_api.auth import BrowserUser
 from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series
-from edgeyard.benchmark_api.pages.filters import stated
+from edgeyard.benchmark_api.pages.filters import check_choice, stated
 from edgeyard.benchmark_api.pages.forms import SignedInForm
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.pages.results import drawn
@@ -33,8 +33,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     wrong: dict[str, str] = {}
     found: shapes.StoredChecks | None = None
     status = query.get("status", "")
-    if status and status not in set(CheckStatus):
-        wrong["status"] = f"is none of {', '.join(CheckStatus)}"
+    check_choice(query, "status", list(CheckStatus), wrong)
     if not wrong:
         try:
             found = checks.list_checks(

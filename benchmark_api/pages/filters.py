@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from fastapi import Request
@@ -20,6 +20,21 @@ def stated(request: Request, without: Collection[str] = ()) -> dict[str, str]:
         for name, value in request.query_params.items()
         if value.strip() and name not in without
     }
+
+
+def check_choice(
+    query: Mapping[str, str], name: str, options: Sequence[str], wrong: dict[str, str]
+) -> None:
+    """Check a filter with a fixed list of values, where the address states it.
+
+    Args:
+        query: The filters, as `stated` returns them.
+        name: Of the filter.
+        options: Its values.
+        wrong: Gets the mistake, if there is one.
+    """
+    if name in query and query[name] not in options:
+        wrong[name] = f"is none of {', '.join(options)}"
 
 
 def time_of(text: str, wrong: dict[str, str], name: str) -> datetime | None:

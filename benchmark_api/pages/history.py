@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.compare import PAGE, ComparisonQuery, Line, svg_file
-from edgeyard.benchmark_api.pages.filters import stated, time_of
+from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of
 from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -98,8 +98,7 @@ def _found(
 ) -> shapes.SeriesPoints | None:
     """Return its points; None where no lineage is named or a filter is wrong."""
     since = time_of(query.get("since", ""), wrong, "since")
-    if query.get("type", _TYPES[0]) not in _TYPES:
-        wrong["type"] = f"is none of {', '.join(_TYPES)}"
+    check_choice(query, "type", _TYPES, wrong)
     if wrong or "series" not in query:
         return None
     return points(

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
-from edgeyard.benchmark_api.pages.filters import stated
+from edgeyard.benchmark_api.pages.filters import check_choice, stated
 from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import usage
@@ -29,8 +29,7 @@ def report(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     wrong: dict[str, str] = {}
     found: shapes.UsageReport | None = None
     by = query.get("by", UsageBy.USER.value)
-    if by not in set(UsageBy):
-        wrong["by"] = f"is none of {', '.join(UsageBy)}"
+    check_choice(query, "by", list(UsageBy), wrong)
     at = context.services.clock.now()
     now = month_of(at)
     with context.services.store.read() as uow:
