@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.sdk.errors import (
     ServerNotReached,
     ValidationFailed,
 )
-from edgeyard.benchmark_api.sdk.http import Api, part
+from edgeyard.benchmark_api.sdk.http import Api
 from edgeyard.benchmark_api.sdk.local_checks import (
     check_before_upload,
     check_clone_before_upload,
@@ -71,6 +71,14 @@ class CheckClient(Calls, Protocol):
 
     def campaign(self, campaign: str) -> Benchmarks:
         """Return the members of a campaign."""
+        ...
+
+    def check_state(self, check_id: str) -> StoredCheck:
+        """Return a check with its pairs so far."""
+        ...
+
+    def cancel_check(self, check_id: str) -> StoredCheck:
+        """End a check, and the run that is under way."""
         ...
 
 
@@ -259,8 +267,7 @@ class Gate:
             self._stored = self._unanswered()  # the same idempotency key: the same check
         if self._stored is None:
             return None
-        path = f"/v1/checks/{part(self._stored.check_id)}/cancel"
-        return read_answer(self._client.api.post(path), StoredCheck).run_id
+        return self._client.cancel_check(self._stored.check_id).run_id
 
     def _followed(self, found: StoredCheck) -> StoredCheck:
         """Ask for a check until it has ended, and report its pairs.
@@ -268,7 +275,6 @@ class Gate:
         Raises:
             ServerNotReached: No answer for `MAX_OUTAGE_S`; the check goes on.
         """
-        path = f"/v1/checks/{part(found.check_id)}"
         pause, seen_at, reported = MIN_POLL_INTERVAL_S, self._monotonic_s(), 0
         while True:
             for number, pair in enumerate(found.pairs[reported:], start=reported + 1):
@@ -281,7 +287,7 @@ class Gate:
             self._sleep(pause)
             pause = min(MAX_POLL_INTERVAL_S, pause * POLL_GROWTH)
             try:
-                self._stored = found = read_answer(self._client.api.get(path), StoredCheck)
+                self._stored = found = self._client.check_state(found.check_id)
                 seen_at = self._monotonic_s()
             except ServerNotReached:
                 if self._monotonic_s() - seen_at > MAX_OUTAGE_S:
