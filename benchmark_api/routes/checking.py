@@ -30,6 +30,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
+from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.crontab import next_fire
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
@@ -40,7 +41,6 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s, run_bound_s
 from edgeyard.scheduler.model.tariff import parse_tariff
-from edgeyard.scheduler.model.users import Group, User
 from edgeyard.scheduler.ports import UnitOfWork
 
 UPLOADED_OR_URL = "the name of a file that you uploaded (`edgeyard files list`), or a URL"
@@ -160,7 +160,7 @@ class AccountLimits:
     """What one user's account, and group, can bear at most, whatever is running now."""
 
     def __init__(self, uow: UnitOfWork, caller: Caller, services: Services) -> None:
-        group = _group_of(uow, caller.user)
+        group = quotas.group_of(uow, caller.user)
         limits = [("your account", caller.user.max_running)]
         credits = [("your account", uow.credits.balance(caller.user_id).credits)]
         if group is not None:
@@ -218,15 +218,6 @@ class AccountLimits:
                     f"{whose} has {left:g}",
                     f"at most {left / rate / count:g} s, or more credits",
                 )
-
-
-def _group_of(uow: UnitOfWork, user: User) -> Group | None:
-    if user.group_id is None:
-        return None
-    try:
-        return uow.accounts.group(user.group_id)
-    except NotFound:  # removed a moment ago
-        return None
 
 
 @dataclass

@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import GroupChange, GroupIn, parse
 from edgeyard.errors import NotFound
+from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.model.accounts import decayed
 from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
@@ -113,12 +114,8 @@ def remove_group(group_id: str, caller: Operator, context: Ctx) -> Response:
 
 def group_of(uow: UnitOfWork, user: User, now: datetime) -> shapes.Group | None:
     """Return the group that a user is in, as `group` shows it; None: in none."""
-    if user.group_id is None:
-        return None
-    try:
-        return shown_group(uow, uow.accounts.group(user.group_id), now)
-    except NotFound:  # removed a moment ago
-        return None
+    found = quotas.group_of(uow, user)
+    return None if found is None else shown_group(uow, found, now)
 
 
 def shown_group(uow: UnitOfWork, group: Group, now: datetime) -> shapes.Group:

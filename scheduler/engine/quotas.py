@@ -12,7 +12,7 @@ from datetime import datetime
 from edgeyard.errors import NotFound, QuotaExceeded, TooLarge
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.quotas import Quotas, check_pending_total, group_quotas, quotas_of
-from edgeyard.scheduler.model.users import User
+from edgeyard.scheduler.model.users import Group, User
 from edgeyard.scheduler.ports import UnitOfWork
 
 _FREE_QUEUE = (
@@ -82,6 +82,16 @@ def _holders(
         return
     members = uow.accounts.members(group_id)
     yield _Holder(whose=f"group {group_id}", user_ids=members, quotas=together, shared=True)
+
+
+def group_of(uow: UnitOfWork, user: User) -> Group | None:
+    """Return the group that a user is in; None: in none, or it was removed a moment ago."""
+    if user.group_id is None:
+        return None
+    try:
+        return uow.accounts.group(user.group_id)
+    except NotFound:
+        return None
 
 
 def of_account(uow: UnitOfWork, user_id: str, defaults: Quotas) -> Quotas:
