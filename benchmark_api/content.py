@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -509,26 +509,21 @@ class ContentChecks:
     def _read_interface(self, sha256: str) -> Interface:
         """Inputs and outputs of an ONNX file; none where it is no such file."""
         unknown: Interface = ((), ())
-
-        def read(path: Path) -> Interface:
-            model = _parts_of(path).model if path.is_dir() or is_archive(path) else path
-            return interface_of(model, max_fields=_MAX_FIELDS)
-
-        try:
-            return self._of(sha256, read, unknown)
-        except RunFailed:
-            return unknown
+        return self._of_onnx(sha256, partial(interface_of, max_fields=_MAX_FIELDS), unknown)
 
     def _read_class_numbers(self, sha256: str) -> Mapping[str, tuple[int, ...]]:
         """Class numbers that outputs of an ONNX file can hold; none where it is no such file."""
         unknown: Mapping[str, tuple[int, ...]] = {}
+        return self._of_onnx(sha256, partial(class_numbers, max_fields=_MAX_FIELDS), unknown)
 
-        def read(path: Path) -> Mapping[str, tuple[int, ...]]:
-            model = _parts_of(path).model if path.is_dir() or is_archive(path) else path
-            return class_numbers(model, max_fields=_MAX_FIELDS)
+    def _of_onnx(self, sha256: str, read: Callable[[Path | memoryview], T], unknown: T) -> T:
+        """Return what is read of an ONNX file, or of that in an archive; otherwise `unknown`."""
+
+        def read_model(path: Path) -> T:
+            return read(_parts_of(path).model if path.is_dir() or is_archive(path) else path)
 
         try:
-            return self._of(sha256, read, unknown)
+            return self._of(sha256, read_model, unknown)
         except RunFailed:
             return unknown
 
