@@ -31,7 +31,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     shared_metric,
     workload_text,
 )
-from edgeyard.benchmark_api.sdk.fronts import fronts_of
+from edgeyard.benchmark_api.sdk.fronts import front_text, fronts_of
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;
@@ -119,8 +119,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
         more = (accuracy(row), size(row.get("ram_peak_bytes")))
         cells += [f"<td class=n>{_text(each)}" for each in more]
         if swept:
-            on_front = row.get("on_front")
-            cells.append(f"<td>{'' if on_front is None else 'yes' if on_front else 'no'}")
+            cells.append(f"<td>{front_text(row)}")
         cells.append(f"<td>{_text(row.get('benchmark_id'))}")
         lines.append("<tr>" + "".join(cells))
     lines.append("</table></div>")

@@ -279,6 +279,13 @@ _WHEN = (
 )
 """What tells apart runs of the same work on the same board."""
 
+
+def _front(row: Row) -> str:
+    from edgeyard.benchmark_api.sdk.fronts import front_text
+
+    return front_text(row)
+
+
 _MEASURED = (
     Column(title="P90 ms", of=p90_of_latency, right=True, whole=True, from_width=100, always=False),
     Column(
@@ -291,7 +298,7 @@ _MEASURED = (
     ),
     Column(
         title="FRONT",
-        of=lambda row: {True: "yes", False: "no"}.get(row.get("on_front"), ""),  # type: ignore[call-overload]
+        of=_front,
         whole=True,
         always=False,
     ),

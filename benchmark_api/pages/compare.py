@@ -37,6 +37,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fields import Record, moment, records, text
+from edgeyard.benchmark_api.sdk.fronts import front_text
 from edgeyard.devices.metrics import HIGHER
 from edgeyard.errors import InvalidInput
 
@@ -388,10 +389,7 @@ _COLUMNS: dict[str, Any] = {
     "final_loss": ("Final loss", lambda row: _known(row["final_loss"])),
     "firmware": ("Firmware", lambda row: row["firmware"] or ""),
     "kernel": ("Kernel", lambda row: row["kernel"] or ""),
-    "on_front": (
-        "On the front",
-        lambda row: {True: "yes", False: "no"}.get(row.get("on_front"), ""),
-    ),
+    "on_front": ("On the front", front_text),
     "verdict": ("Verdict", _verdict),
 }
 """Columns besides the workload: heading, and the text of a row."""

@@ -90,6 +90,12 @@ def with_fronts(rows: Sequence[Record]) -> list[dict[str, object]]:
     return [{**row, "on_front": known.get(id(row))} for row in rows]
 
 
+def front_text(row: Record) -> str:
+    """Return ``yes`` or ``no`` for a row of `with_fronts`; "" where it is not judged."""
+    on_front = row.get("on_front")
+    return "" if on_front is None else "yes" if on_front else "no"
+
+
 def _key(row: Record) -> str:
     """Return what is equal for results of one sweep."""
     work = record(row, "workload")
