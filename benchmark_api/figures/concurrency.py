@@ -52,9 +52,9 @@ def concurrency_sentence(found: ConcurrencyResult) -> str:
     cores = f"{found.cores} {'core' if found.cores == 1 else 'cores'}"
     shared = f"Callers had {models} on {cores}."
     if found.knee is None:
-        return f"The result is of {callers_text(found.callers)} at once. {shared}"
+        return f"The result is of {_callers_text(found.callers)} at once. {shared}"
     knee = (
-        f"The knee is at {callers_text(found.knee)}, where throughput per latency is largest: the "
+        f"The knee is at {_callers_text(found.knee)}, where throughput per latency is largest: the "
         "result is from there."
     )
     if found.knee == found.levels[-1].callers:
@@ -65,6 +65,6 @@ def concurrency_sentence(found: ConcurrencyResult) -> str:
     return f"{knee} {shared}"
 
 
-def callers_text(count: int) -> str:
+def _callers_text(count: int) -> str:
     """Return a number of callers, in words."""
     return "1 caller" if count == 1 else f"{count} callers"

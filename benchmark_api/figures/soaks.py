@@ -76,16 +76,18 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
 def soak_sentence(found: SoakResult) -> str:
     """Return when the board was steady and when it throttled, in words."""
     if found.steady is None:
-        steady = f"Not steady within {duration_text(found.duration_s)}: the result is of all of it."
+        steady = (
+            f"Not steady within {_duration_text(found.duration_s)}: the result is of all of it."
+        )
     else:
         steady = (
-            f"Steady from {duration_text(found.steady.begin_s)} on, p50 "
+            f"Steady from {_duration_text(found.steady.begin_s)} on, p50 "
             f"{found.steady.p50_ms:.4g} ms: the result is of this part."
         )
     seen = found.throttling
     if seen.after_s is not None:
         why = _SIGNS.get(seen.sign or "", "")
-        throttled = f"Throttling after {duration_text(seen.after_s)}: {why}."
+        throttled = f"Throttling after {_duration_text(seen.after_s)}: {why}."
     elif seen.watched:
         throttled = "No throttling was seen."
     else:
@@ -93,6 +95,6 @@ def soak_sentence(found: SoakResult) -> str:
     return f"{steady} {throttled}"
 
 
-def duration_text(seconds: float) -> str:
+def _duration_text(seconds: float) -> str:
     """Return a time since the begin of a soak, in minutes where it is long."""
     return f"{seconds / _MINUTE_S:.3g} min" if seconds >= _LONG_S else f"{seconds:.3g} s"

@@ -38,7 +38,7 @@ def groups(caller: Submitter, context: Ctx) -> Answer[shapes.Groups]:
             if caller.is_operator or each.group_id == caller.user.group_id
         ]
         now = context.services.clock.now()
-        return Answer(shapes.Groups(items=[shown_group(uow, each, now) for each in found]))
+        return Answer(shapes.Groups(items=[_shown_group(uow, each, now) for each in found]))
 
 
 @router.get("/groups/{group_id}")
@@ -47,7 +47,7 @@ def group(group_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Group
     if not caller.is_operator and group_id != caller.user.group_id:
         raise NotFound("group", group_id)
     with context.services.store.read() as uow:
-        return Answer(shown_group(uow, uow.accounts.group(group_id), context.services.clock.now()))
+        return Answer(_shown_group(uow, uow.accounts.group(group_id), context.services.clock.now()))
 
 
 @router.post("/groups", status_code=201, openapi_extra=accepts("GroupIn"))
@@ -65,7 +65,7 @@ def add_group(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Group
     def add(uow: UnitOfWork) -> shapes.Group:
         uow.accounts.add_group(made)
         uow.log.append(_event(now, "group.added", caller, made.group_id, None, made))
-        return shown_group(uow, made, now)
+        return _shown_group(uow, made, now)
 
     return Answer(context.services.store.transact(add), 201)
 
@@ -86,7 +86,7 @@ def change_group(group_id: str, body: Body, caller: Operator, context: Ctx) -> A
         )
         uow.accounts.save_group(after)
         uow.log.append(_event(now, "group.changed", caller, group_id, before, after))
-        return shown_group(uow, after, now)
+        return _shown_group(uow, after, now)
 
     changed = context.services.store.transact(change)
     context.services.engine.wake()
@@ -115,10 +115,10 @@ def remove_group(group_id: str, caller: Operator, context: Ctx) -> Response:
 def group_of(uow: UnitOfWork, user: User, now: datetime) -> shapes.Group | None:
     """Return the group that a user is in, as `group` shows it; None: in none."""
     found = quotas.group_of(uow, user)
-    return None if found is None else shown_group(uow, found, now)
+    return None if found is None else _shown_group(uow, found, now)
 
 
-def shown_group(uow: UnitOfWork, group: Group, now: datetime) -> shapes.Group:
+def _shown_group(uow: UnitOfWork, group: Group, now: datetime) -> shapes.Group:
     """Return a group with its members and what they have now."""
     members = list(uow.accounts.members(group.group_id))
     used = [uow.usage.of(user_id, now) for user_id in members]
