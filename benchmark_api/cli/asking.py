@@ -79,13 +79,13 @@ def seconds(value: str | None, flag: str) -> float | None:
         raise InvalidInput.at(flag, f"{value!r} {error}", "seconds, or e.g. 15 min") from None
 
 
-def quotas(given: Sequence[str] | None) -> dict[str, object]:
+def quotas(given: Sequence[str] | None) -> dict[str, int | None]:
     """Parse quotas ``NAME=VALUE``; the value ``default`` gives None, the server's value.
 
     Raises:
         InvalidInput: One does not have this form.
     """
-    found: dict[str, object] = {}
+    found: dict[str, int | None] = {}
     for each in given or ():
         name, _, value = each.partition("=")
         if name not in QUOTA_NAMES:

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import asking
-from edgeyard.benchmark_api.cli.api import api_path, record
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, plain, size
 from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo
 from edgeyard.benchmark_api.schemas.answers import as_json
@@ -100,8 +99,7 @@ def add(
 ) -> None:
     """Make a group; `users update USER --group GROUP` puts users into it."""
     fields = _fields(share, credits, max_running, quota)
-    made = session.client.api.post("/v1/groups", {"group_id": group_id, **fields})
-    _show(session, record(made))
+    _show(session, as_json(session.client.add_group(group_id, **fields)))
 
 
 @act
@@ -117,7 +115,7 @@ def change(
     fields = _fields(share, credits, max_running, quota)
     if not fields:
         raise InvalidInput.at("", "nothing to change", "--share, --credits, --max-running, --quota")
-    _show(session, record(session.client.api.patch(api_path("groups", group_id), fields)))
+    _show(session, as_json(session.client.change_group(group_id, **fields)))
 
 
 @act
@@ -129,8 +127,8 @@ def remove(session: Session, group_id: GroupId) -> None:
 
 def _fields(
     share: float | None, credits: str | None, max_running: str | None, quota: list[str] | None
-) -> dict[str, object]:
-    given: dict[str, object] = {} if share is None else {"share": share}
+) -> dict[str, float | None]:
+    given: dict[str, float | None] = {} if share is None else {"share": share}
     if credits is not None:
         given["credits"] = _limit(credits, "--credits", float)
     if max_running is not None:
