@@ -212,11 +212,11 @@ def _add_numbers(session: Session, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _refuse_unknown(session: Session, filters: Filters) -> None:
-    """Ask for what the filters of an empty list name, which may not exist.
+    """Check that what the filters of an empty list name exists.
 
     Raises:
         NotFoundError: The campaign or the schedule does not exist.
-        InvalidInput: Nobody knows the family, the board or the user.
+        InvalidInput: The family, the board or the user is not known.
     """
     for kind, named in (("campaigns", filters["campaign"]), ("schedules", filters["schedule_id"])):
         if named is not None:

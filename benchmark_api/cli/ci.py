@@ -29,7 +29,7 @@ _RUN_OF_GITHUB = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
 def ci_fields() -> dict[str, str]:
     """Return ``git_commit`` and ``link`` of a job description, as far as a CI states them.
 
-    A variable whose value can be neither is ignored: it is somebody else's.
+    A variable without a commit or a URL is ignored, because other programs may use its name.
     """
     server, repository, run = (os.environ.get(name, "") for name in _RUN_OF_GITHUB)
     links = [os.environ.get(name, "") for name in _LINKS]

@@ -159,7 +159,7 @@ def infer(
 
 
 def _nothing_to_write(found: Inference) -> str:
-    """Which outputs were left out, where all were; "" where there are others."""
+    """Return the outputs that were left out, if all were; "" if there is one to write."""
     if any(each.outputs for each in found.sets):
         return ""
     left_out = {
@@ -266,7 +266,7 @@ def _is_named(text: str) -> bool:
 
 
 def _read_file(path: Path) -> Any:
-    """The array of an ``.npy``, or the arrays of an ``.npz``, whatever the file's name is."""
+    """Return the array of an ``.npy`` or the arrays of an ``.npz``, by the content of the file."""
     import numpy as np
 
     from edgeyard.benchmark_api.sdk.inference import read_inputs

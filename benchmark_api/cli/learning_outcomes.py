@@ -86,7 +86,7 @@ def outcomes(
         known_plugins(settings) as known,
     ):
         clock = SharedClock(SteadyClock())
-        if not by_server:  # what its operators and its own timetable begin is not begun by hand
+        if not by_server:  # one that the server begins is no act of this machine's user
             begun = Event(at=clock.now(), kind="training.begun")
             with acting_as(acting_here(begun.kind, begun.at, reason=reason)):
                 store.transact(lambda uow: uow.log.append(begun))

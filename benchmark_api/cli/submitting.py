@@ -397,7 +397,7 @@ def _answer(
         echo(submitted[0].benchmark_id)
     else:
         if session.output is Output.TABLE:
-            rows = _with_models(session, rows, campaign)
+            rows = _with_varied_fields(session, rows, campaign)
         emit(session.output, rows, _SUBMITTED_COLUMNS, "nothing was submitted")
     if session.output is Output.TABLE and submitted:
         _report_forecast(session, submitted)
@@ -421,7 +421,7 @@ def _report_forecast(session: Session, submitted: list[Benchmark]) -> None:
             session.report(f"expected {what} {at} ({label}: {earliest} to {latest})")
 
 
-def _with_models(
+def _with_varied_fields(
     session: Session, rows: list[dict[str, object]], campaign: str | None
 ) -> list[dict[str, object]]:
     """Add what varies, which the answer to a matrix lacks, if the server can be asked for it."""

@@ -1,4 +1,4 @@
-"""Names in filters that nothing was found for: what nobody knows is an error, no empty list.
+"""Names in filters that match nothing: an unknown name is an error, not an empty list.
 
 Each function asks the server, so call it only where a list is empty, or before following one.
 """

@@ -18,7 +18,7 @@ from edgeyard.scheduler.model.benchmark import TERMINAL
 PAUSE_S = 1.0
 """Interval between requests while there is nothing to follow, and after a lost connection."""
 MAX_LINE_BYTES = 1 << 20
-"""Of a log or an event: more is not kept for the end of a line that may never come."""
+"""Maximum length of a line of a log or an event; its end may never come."""
 MAX_RECONNECTS = 30
 """Cut connections in a row without anything new, until it is given up."""
 SILENCE_S = 120.0

@@ -18,7 +18,7 @@ _COLUMNS = {
     "ram_peak": "ram_peak_bytes",
 }
 """Metrics that decide next to the primary one, and their columns of a row: latency, throughput by
-rows or else by runs, memory."""
+rows, otherwise by runs, memory."""
 
 _SWEPT = ("parameters", "inputs", "batch_size")
 """Parts of the workload that a sweep varies; engine and board may differ, too."""
@@ -47,7 +47,7 @@ class Front:
     """The results of one sweep of a model.
 
     Attributes:
-        objectives: What decides, the primary metric first: those that are known of all its rows.
+        objectives: The metrics that decide: those known of all its rows, the primary one first.
         rows: The results that are judged, in their order.
         on_front: Which of them are on the front: none of the others is at least as good in all
             objectives and better in one.
@@ -67,8 +67,8 @@ class Front:
 def fronts_of(rows: Sequence[Record]) -> list[Front]:
     """Return a front for each model, type, dataset and primary metric whose parameters vary.
 
-    Compared are the numbers themselves: two results whose intervals overlap may be one on the
-    front and one beside it. Invalid results are not judged.
+    The numbers themselves are compared: of two results whose intervals overlap, one may be on the
+    front and the other not. Invalid results are not judged.
 
     Args:
         rows: Rows of results.

@@ -131,7 +131,8 @@ def outcome_of(stored: StoredCheck, reason: str | None = None) -> Check:
 
     Args:
         stored: The check; one that runs, or was cancelled, has no decision of its own.
-        reason: Why it is over for whoever followed it; None: as the server states it.
+        reason: Why the caller stopped following the check, which makes the decision an error;
+            None: the decision and the reason are the server's.
     """
     decided = {each.value: each for each in Decision}
     decision = Decision.ERROR if reason is not None else decided.get(stored.status, Decision.ERROR)

@@ -38,7 +38,7 @@ MAX_WAIT_S = 30.0
 the caller gets its answer. One that has no room left (507) will not have it within that."""
 MAX_ANSWER_BYTES = 128 << 20
 """Maximum size of an unpacked answer; files are streamed, and have no such limit."""
-MAX_SAID = 4000
+MAX_ERROR_TEXT = 4000
 """Maximum number of characters of each text of an error: many times what a server writes."""
 MAX_ERRORS = 1000
 MAX_PAGES = 100_000
@@ -327,11 +327,13 @@ def problem_of(response: httpx.Response) -> ApiError:
     errors: tuple[FieldError, ...] = ()
     body = _parsed(response)
     if isinstance(body, Mapping):
-        code = _said(body.get("code"))
-        detail = _said(body.get("detail") or body.get("title"))
+        code = _error_text(body.get("code"))
+        detail = _error_text(body.get("detail") or body.get("title"))
         errors = tuple(
             FieldError(
-                _said(item.get("pointer")), _said(item.get("reason")), _said(item.get("accepted"))
+                _error_text(item.get("pointer")),
+                _error_text(item.get("reason")),
+                _error_text(item.get("accepted")),
             )
             for item in records(body, "errors")[:MAX_ERRORS]
         )
@@ -353,10 +355,10 @@ def problem_of(response: httpx.Response) -> ApiError:
     return kind(status, code, detail, errors, _retry_after_s(response.headers.get("Retry-After")))
 
 
-def _said(value: object) -> str:
-    """Return what an error says, as much of it as a person reads; "" for nothing."""
-    said = str(value or "")
-    return said if len(said) <= MAX_SAID else f"{said[:MAX_SAID]}..."
+def _error_text(value: object) -> str:
+    """Return a text of an error, shortened to what a person reads; "" for nothing."""
+    text = str(value or "")
+    return text if len(text) <= MAX_ERROR_TEXT else f"{text[:MAX_ERROR_TEXT]}..."
 
 
 def foreign(response: httpx.Response, what: str) -> ApiError:

@@ -196,7 +196,7 @@ def test_of_an_endless_refusal_only_the_beginning_is_shown() -> None:
     assert len(raised.value.errors) == http.MAX_ERRORS
     assert len(str(raised.value)) < 100_000
     for shown in (raised.value.code, raised.value.detail, raised.value.errors[0].reason):
-        assert len(shown) == http.MAX_SAID + len("...")
+        assert len(shown) == http.MAX_ERROR_TEXT + len("...")
 
 
 def test_a_redirection_is_not_followed_and_says_where_it_leads() -> None:
