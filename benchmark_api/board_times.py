@@ -28,7 +28,7 @@ MAX_GAP_S = 60.0
 """What a board did between two samples further apart is not known, and not counted."""
 
 STORE_AFTER_S = 60.0
-"""What was counted is stored so often; a server that dies loses as much."""
+"""Interval at which what was counted is stored; a server that dies loses that much."""
 
 JOIN_S = 5.0
 

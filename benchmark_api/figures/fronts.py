@@ -1,4 +1,4 @@
-"""A figure of alternatives: each as a point, one panel for each further thing that counts."""
+"""A figure of a Pareto front: results as points, with a panel for each metric but the first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from edgeyard.benchmark_api.figures.intervals import MARKS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One of several ways to the same end.
+    """One result of a sweep, as a point.
 
     Args:
-        name: What tells it apart, such as its parameters.
+        name: What distinguishes it, such as its parameters.
         x: On the common axis.
         values: One for each panel, each in the unit of its axis.
-        on_front: Whether none of the others is at least as good in all and better in one.
+        on_front: Whether no other one is at least as good in all metrics and better in one.
         verdict: "comparable" or "suspect".
     """
 
@@ -36,11 +36,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrontFigure:
-    """Alternatives by number, with the same x in each panel.
+    """Numbered points, with the same x in each panel.
 
     Args:
         title: Its heading.
-        x_axis: What all panels have in common.
+        x_axis: The horizontal axis of all panels.
         axes: The vertical axis of each panel, at least one.
         points: Numbered from 1 on.
     """

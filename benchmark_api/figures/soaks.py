@@ -1,4 +1,4 @@
-"""Figures of a soak: the p50 of each window, and the temperature and the clock beside it."""
+"""Figures of a soak: the p50, the temperature and the clock of each window."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SIGNS = {
 
 
 def soak_figures(found: SoakResult) -> list[LineFigure]:
-    """Return the figures of a soak on one time axis, without those that the board reports nothing
-    for.
+    """Return the figures of a soak on one time axis.
 
-    Each number is that of a window, and stands at its end.
+    Each number is that of a window and is drawn at the end of the window. Temperature and clock are
+    left out if the board does not report them.
     """
     scale, unit = (_MINUTE_S, "min") if found.duration_s >= _LONG_S else (1.0, "s")
     time = Axis(title="since the begin", unit=unit)
@@ -35,7 +35,7 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
         Sample(x=each.end_s / scale, value=each.p50_ms, low=each.p50_low_ms, high=each.p50_high_ms)
         for each in found.windows
     ]
-    beside = [
+    sensors = [
         (
             "Temperature at the end of each window",
             Axis(title="temperature", unit="°C"),
@@ -56,7 +56,7 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
             marks=marks,
         )
     ]
-    for title, axis, numbers in beside:
+    for title, axis, numbers in sensors:
         samples = [
             Sample(x=end_s / scale, value=value) for end_s, value in numbers if value is not None
         ]

@@ -284,7 +284,7 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
 
 
 def type_words(benchmark_type: object) -> str:
-    """Return what a type of benchmark measures; of a type of somebody else's its name."""
+    """Return what a type of benchmark measures; the name of a type that an engine declares."""
     return _TYPE_WORDS.get(str(benchmark_type), str(benchmark_type))
 
 

@@ -10,7 +10,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.scheduler.model.benchmark import Status
 
 MIN_WAIT = timedelta(seconds=0.05)
-"""Shorter ones are not shown: they would read as 0.0 s."""
+"""Shorter waits are not shown: they would be displayed as 0.0 s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -397,7 +397,7 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx, keep_made: Flag = Fal
 
 
 def _check_group(uow: UnitOfWork, group_id: str | None) -> None:
-    """Refuse a group that does not exist, and let nobody remove it meanwhile.
+    """Refuse a group that does not exist; otherwise lock it, so that it is not removed meanwhile.
 
     Raises:
         InvalidInput: There is none.

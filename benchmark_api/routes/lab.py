@@ -315,7 +315,7 @@ def _overridden(
     )
 
     def change(uow: UnitOfWork) -> None:
-        in_use = replace(made, drained=False, reason="")  # a board that nobody has ever drained
+        in_use = replace(made, drained=False, reason="")  # a board that was never drained
         before = uow.board_overrides.all().get(target_uid, in_use)
         uow.board_overrides.put(made)
         uow.log.append(
@@ -428,7 +428,7 @@ def _board(
 def _periods(
     changes: Sequence[BoardStateChange], mine: Collection[str]
 ) -> list[shapes.BoardPeriod]:
-    """Return states, newest first, without what tells of other users' benchmarks."""
+    """Return states, newest first, without facts about other users' benchmarks."""
     ends = (None, *(each.at for each in changes))
     return [
         shapes.BoardPeriod(

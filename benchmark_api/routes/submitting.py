@@ -494,7 +494,7 @@ def enqueue(
 
 
 def _wanted_id(request: CheckedRequest, caller: Caller) -> str | None:
-    """Return the whole id of which the request states the beginning; None: it states none."""
+    """Return the whole id for the beginning that the request states; None: it states none."""
     if request.benchmark_id is None:
         return None
     return lifecycle.own_benchmark_id(request.benchmark_id, caller.user_id)
@@ -504,7 +504,7 @@ def refuse_taken_id(uow: UnitOfWork, request: CheckedRequest, caller: Caller) ->
     """Refuse a whole id, or the beginning of one, that the user has used.
 
     Raises:
-        Conflict: The user has that benchmark; whether others have is not said.
+        Conflict: The user has that benchmark; benchmarks of other users are not disclosed.
     """
     wanted_id = _wanted_id(request, caller)
     if wanted_id is None or request.benchmark_id is None:

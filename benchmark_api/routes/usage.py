@@ -64,7 +64,7 @@ def usage(
 
 
 def _by_key(by: UsageBy, boards: Sequence[BoardMonth]) -> dict[str | None, BoardMonth]:
-    """Return what boards did by the rows of a report that it belongs to."""
+    """Return what boards did, by the key of the row of a report to which it belongs."""
     if by is UsageBy.BOARD:
         return {each.target_uid: each for each in boards}
     if by is UsageBy.FAMILY:

@@ -64,7 +64,8 @@ MAX_FREE_BYTES = 64 * 1024
 DEFAULT_RUNS = 20
 """Timed inferences where a description states neither them nor a precision."""
 MIN_SOAK_WINDOWS, MAX_SOAK_WINDOWS = 3, 1440
-"""Windows of a soak: fewer have no steady part, more are no picture. A day of minutes."""
+"""Number of windows of a soak: fewer have no steady part, and more (a day of minutes) can't be
+drawn."""
 MAX_DATASETS = 64
 MAX_PATTERNS = 4
 """Regular expressions of one description: each is compared with all boards."""
