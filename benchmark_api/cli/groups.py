@@ -78,7 +78,7 @@ Quota = Annotated[
 
 
 def list_groups(session: Session) -> None:
-    """List the groups with what they have and may have; others than operators see their own."""
+    """List the groups with what they have and may have; only operators see all of them."""
     rows = [as_json(each) for each in session.client.groups()]
     emit(session.output, rows, _COLUMNS, "no groups")
 

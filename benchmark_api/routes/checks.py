@@ -65,8 +65,9 @@ def start(
 ) -> Answer[shapes.StoredCheck]:
     """Start a check: both versions are measured alternately on one board until it is decided.
 
-    The server goes on with it whether or not anybody asks for it. Two versions that do different
-    work, or that no board can run, are refused before a board is used, as far as that is known.
+    The server drives it to its end, also if no client asks for its state. Two versions that do
+    different work, or that no board can run, are refused before a board is used, as far as that is
+    known.
     """
     services = context.services
     idempotency = IdempotencyGuard(

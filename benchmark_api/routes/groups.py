@@ -30,7 +30,7 @@ _LIMITS = ("credits", "max_running", *GROUP_QUOTA_NAMES)
 
 @router.get("/groups")
 def groups(caller: Submitter, context: Ctx) -> Answer[shapes.Groups]:
-    """All groups with what they have and may have, for operators; others see their own."""
+    """All groups with what they have and may have, for operators; other users see their own."""
     with context.services.store.read() as uow:
         found = [
             each
@@ -43,7 +43,7 @@ def groups(caller: Submitter, context: Ctx) -> Answer[shapes.Groups]:
 
 @router.get("/groups/{group_id}")
 def group(group_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Group]:
-    """A group with what its members have and may have; others than operators see their own."""
+    """A group with what its members have and may have; only operators see all groups."""
     if not caller.is_operator and group_id != caller.user.group_id:
         raise NotFound("group", group_id)
     with context.services.store.read() as uow:

@@ -31,7 +31,7 @@ def usage(
     """Board hours, waits, runs, failures, credits and energy of a month (`2026-10`, in UTC).
 
     Without `month`: of this one. You see what you used yourself, operators what everybody did.
-    Boards that nobody used are rows too where it is known what they did.
+    Boards without runs have rows, too, if it is known what they did.
     """
     services = context.services
     month = month or month_of(services.clock.now())

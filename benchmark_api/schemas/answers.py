@@ -613,8 +613,8 @@ class Workload(Struct, frozen=True, kw_only=True):
     Hashes are SHA-256 in hexadecimal, null where the content is not known yet. ``inputs`` state
     name, shape and type of the model's inputs, ``batch_size`` the rows of one inference where
     accuracy was measured, otherwise null. ``training`` is the configuration of TYPE3, otherwise
-    null. ``load`` says how the model is called, e.g. "soak of 1800 s" or "concurrency 1,2,4"; null:
-    by one caller for a number of runs. ``metric`` states the primary metric with unit and
+    null. ``load`` states how the model is called, e.g. "soak of 1800 s" or "concurrency 1,2,4";
+    null: by one caller for a number of runs. ``metric`` states the primary metric with unit and
     direction, in words; it is null where only a run shows which one the engine declares.
     """
 
@@ -766,7 +766,7 @@ class ResultComparison(Struct, frozen=True, kw_only=True):
 
 
 class SuspectedChange(Struct, frozen=True, kw_only=True):
-    """A change of a series' level that a look at its points suspects and nothing has confirmed.
+    """A change of a series' level that its points suggest and nothing has confirmed.
 
     ``size`` is the level after it over that before it, less 1 (0.05: the numbers are 5 % higher),
     with its 95 % interval.
@@ -784,10 +784,10 @@ class SeriesPoint(ResultRow, frozen=True, kw_only=True):
     interval; null for the first one. ``shown_to_differ``: the interval leaves out 1. ``group``
     counts series from 1 on, in the order of their first points. ``suspected`` is a change of the
     level that seems to begin with this point; null elsewhere. All else is what may explain the
-    number: ``changes`` states what became another one since the run before it on its board (the
+    number: ``changes`` states what changed since the run before it on its board (the
     model's content, the engine's version, the firmware, the kernel), ``git_commit`` and ``link``
-    what the submission stated, ``runner`` the version of the runner, ``governor`` that of the
-    frequency, ``temperature_c`` the hottest thermal zone after the runs, degrees Celsius, and
+    what the submission stated, ``runner`` the version of the runner, ``governor`` the frequency
+    governor, ``temperature_c`` the hottest thermal zone after the runs, degrees Celsius, and
     ``other_load`` the share of its CPUs' time that neighbours had.
     """
 
@@ -996,8 +996,8 @@ class Throttling(Struct, frozen=True, kw_only=True):
 class SoakResult(Struct, frozen=True, kw_only=True):
     """A soak: what each window showed, and from when on the board was steady.
 
-    ``steady`` is null where it never was, and the result is that of all windows then. ``overhead``
-    is the processor time that the measuring process took beside inferences, over the time of the
+    ``steady`` is null if it never was; the result is then that of all windows. ``overhead``
+    is the processor time that the measuring process took besides inferences, over the time of the
     soak: Edgeyard's own share of a core.
     """
 
@@ -1010,7 +1010,7 @@ class SoakResult(Struct, frozen=True, kw_only=True):
 
 
 class ConcurrencyLevel(Struct, frozen=True, kw_only=True):
-    """What so many callers at once showed.
+    """What was measured with this number of callers at once.
 
     All numbers are of the time in which all of them were running. ``runs_per_s`` is the median
     throughput of up to 20 parts of it. ``..._low`` and ``..._high`` are 95 % intervals, null where
@@ -1037,7 +1037,7 @@ class ConcurrencyResult(Struct, frozen=True, kw_only=True):
     ``callers`` is the number that the result is of: the ``knee``, the number with the largest
     throughput per latency (X² / N), or the only one, and ``knee`` is null then. ``not_distinct``
     lists numbers of callers that may be the knee as well. ``cores`` are those of the board;
-    ``shared_model`` says whether all callers used one loaded model, or each its own.
+    ``shared_model`` states whether all callers used one loaded model, or each its own.
     """
 
     levels: list[ConcurrencyLevel]
@@ -1195,12 +1195,12 @@ class CheckPair(Struct, frozen=True, kw_only=True):
 class StoredCheck(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A check of two versions that the server drives.
 
-    ``reason`` says why it ended so; while it runs, why nothing is measured now. ``slowdown`` has
+    ``reason`` states why it ended; while it runs, why nothing is measured now. ``slowdown`` has
     the interval ``low`` to ``high`` at the confidence ``level``, which is above 95 %, so that all
     intervals of a check, one after each pair, hold together with 95 %. ``run_id`` is the run that
     is under way; of a check that ended with ``error`` or ``cancelled``, the one that ended without
-    a result. ``errors`` say what is wrong with the request, where only a run has shown it.
-    ``warnings`` are about the two versions, and there only where the check is started.
+    a result. ``errors`` state what is wrong with the request, if only a run has shown it.
+    ``warnings`` are about the two versions; only the answer to its start has them.
     """
 
     check_id: str
@@ -1329,8 +1329,8 @@ class Board(Struct, frozen=True, kw_only=True):
 class BoardPeriod(Struct, frozen=True, kw_only=True):
     """A time in which a board was in one state, as the server that leads saw it every few seconds.
 
-    Shorter times are not in it. ``reason`` is in words, "" where nobody stated one.
-    ``benchmark_id`` held the board; null for a benchmark of somebody else. ``until`` is null for
+    Shorter states are missing. ``reason`` is in words, "" if none was stated.
+    ``benchmark_id`` held the board; null for a benchmark of another user. ``until`` is null for
     the present state.
     """
 
@@ -1879,7 +1879,7 @@ class Account(Struct, frozen=True, kw_only=True):
     ``credits`` include those that are ``reserved`` for attempts that have not ended,
     ``credits_left`` do not. ``usage_board_s`` are board-seconds, which lose half their weight in
     each ``usage_half_life_s``. ``charges`` are the newest, newest first. ``group`` is what the
-    user shares with others; null: with nobody.
+    user shares with others; null: the user is in no group.
     """
 
     user_id: str

@@ -397,8 +397,8 @@ class JobDescriptionIn(BaseModel):
     )
     series: Annotated[Text, Field(max_length=128)] = Field(
         "",
-        description="Lineage whose results are compared over time, whatever the model's file is "
-        "called; default: the name of the schedule, otherwise of the model.",
+        description="Lineage whose results are compared over time, also under other names of the "
+        "model's file; default: the name of the schedule, otherwise of the model.",
     )
     git_commit: Annotated[Text, Field(max_length=64, pattern="^[0-9A-Za-z]*$")] = Field(
         "", description="Commit that the model was built from; shown with its results over time."

@@ -371,7 +371,8 @@ class CheckIn(BaseModel):
 
     baseline: BaselineIn
     candidate: dict[str, object] = Field(
-        description="Of a benchmark as baseline: the fields that differ; else a job description."
+        description="Of a benchmark as baseline: the fields that differ; otherwise a job "
+        "description."
     )
     max_slowdown: Annotated[float, Field(ge=0, lt=10, allow_inf_nan=False)] = Field(
         DEFAULT_SLOWDOWN, description="Accepted share of the primary metric, e.g. 0.03."
