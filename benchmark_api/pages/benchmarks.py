@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.pages.compare import comparison_query, pack
 from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
-from edgeyard.benchmark_api.pages.page import page, see_other, type_words
+from edgeyard.benchmark_api.pages.page import page, see_other, type_text
 from edgeyard.benchmark_api.pages.results import result_figures, results_of, stated_fields
 from edgeyard.benchmark_api.pages.sign_in import own_page
 from edgeyard.benchmark_api.pages.timeline import by_reason, steps_of, waits_of
@@ -106,7 +106,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         wrong=wrong,
         statuses=list(Status),
         types=types,
-        type_texts={each: f"{each}: {type_words(each)}" for each in types},
+        type_texts={each: type_text(each) for each in types},
         verdicts=VERDICTS,
         chosen=chosen,
         chosen_elsewhere=_elsewhere(chosen, found),

@@ -288,6 +288,12 @@ def type_words(benchmark_type: object) -> str:
     return _TYPE_WORDS.get(str(benchmark_type), str(benchmark_type))
 
 
+def type_text(benchmark_type: str) -> str:
+    """Return a type of benchmark and what it measures; a type that an engine declares alone."""
+    measures = type_words(benchmark_type)
+    return benchmark_type if measures == benchmark_type else f"{benchmark_type}: {measures}"
+
+
 def when(time: datetime | None, missing: str = "–") -> Markup | str:
     """Return a time in UTC, with its zone, as a ``<time>``."""
     if time is None:

@@ -14,7 +14,7 @@ from edgeyard.benchmark_api.figures.loads import load_figures
 from edgeyard.benchmark_api.figures.runs import figures_of_run
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages import job_form
-from edgeyard.benchmark_api.pages.page import type_words
+from edgeyard.benchmark_api.pages.page import type_text
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.views import table
@@ -60,7 +60,6 @@ def stated_fields(description: Mapping[str, object]) -> dict[str, str]:
         if description.get(name)
     }
     form = job_form.form_of(description)
-    measures = form.get("benchmark_type")
-    if measures and type_words(measures) != measures:
-        form = {**form, "benchmark_type": f"{measures}: {type_words(measures)}"}
+    if "benchmark_type" in form:
+        form["benchmark_type"] = type_text(form["benchmark_type"])
     return where | {fields[name].label: text for name, text in form.items() if name in fields}
