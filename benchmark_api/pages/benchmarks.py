@@ -136,7 +136,6 @@ def one(request: Request, benchmark_id: _Id, caller: BrowserUser, context: Ctx) 
         stated_fields=stated_fields(shown.description),
         hcl=_hcl(shown.benchmark_id, caller, context),
         ended=shown.status in TERMINAL,
-        lineage=shown.series,
     )
 
 
