@@ -184,7 +184,7 @@ class ContentFiles(FileStore):
         for folder in (place.parent.parent, place.parent):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-            # whoever made it may not have come to this yet
+            # the thread that made it may not have come to this yet
             sync_folder(folder.parent)
         failpoint("file:rename")
         # Also where it is there already: renaming is atomic, makes its time new, which keeps it

@@ -432,7 +432,7 @@ def _lock_own(uow: UnitOfWork, caller: Caller) -> None:
 def _check_may_revoke(caller: Caller, token: ApiToken, by_id: Mapping[str, ApiToken]) -> None:
     """Refuse to let a token end those of its account that it was not made to end.
 
-    Whoever finds a token may make others with it, but not end those of its owner.
+    A person who finds a token may make others with it, but not end those of its owner.
 
     Raises:
         Forbidden: It made the caller's token, or is another one of an account whose token made it.

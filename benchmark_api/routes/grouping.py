@@ -1,7 +1,8 @@
 """Writes of many requests in one transaction: they share the lock and the wait for the disk.
 
-A commit that survives a power cut costs more than all that a submission writes. So whoever finds
-nobody writing writes for all that have gathered; each is answered once the shared commit is safe.
+A commit that survives a power cut costs more than all that a submission writes. So a request
+that finds no other one writing writes for all that have gathered; each is answered once the shared
+commit is safe.
 """
 
 from __future__ import annotations
@@ -138,7 +139,7 @@ class _Item(Generic[_View, _Found, _Made]):
         except EdgeyardError as error:
             self._error = error
         else:
-            with acting_as(self._acting):  # whoever leads writes for others, too
+            with acting_as(self._acting):  # one request writes for others, too
                 self._made = self._change(uow, found)
 
     def failed(self, error: Exception) -> None:

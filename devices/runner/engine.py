@@ -377,8 +377,8 @@ class BoardFacts:
         ram_bytes: Memory limit of the child; None: no limit.
         progress_file: Where to write progress for the host's plugin; None: nowhere.
         emulated: This board is a slice of a bigger machine.
-        parent_pid: Process that started the runner and that it must not outlive; None: whoever
-            its parent is when it starts.
+        parent_pid: Process that started the runner and that it must not outlive; None: its
+            parent when it starts.
         ssh: Where the board answers; None: the run is done here.
         hooks: What is done around the run.
         streams: Progress is written to stdout, too, as JSON lines: our host reads them.

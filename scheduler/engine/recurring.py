@@ -3,7 +3,8 @@
 A schedule has one live parent job. What it is made of has a digest: where that changes, another
 version is registered, and the old one is stopped. A registration of unknown outcome is given up in
 the same way. Each run becomes a benchmark of the schedule, with its attempt, in one transaction
-that also moves ``launched_until`` of the schedule: no run is taken twice, whoever finds it.
+that also moves ``launched_until`` of the schedule: no run is taken twice, even if two
+servers find it.
 """
 
 from __future__ import annotations
