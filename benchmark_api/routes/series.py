@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Query
@@ -22,6 +21,7 @@ from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED
 from edgeyard.benchmark_api.sdk.comparison import over_time, valid_value
 from edgeyard.scheduler.decide.change_points import change_points
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.model.workload import work_of_series
 from edgeyard.scheduler.ports import BenchmarkFilter
 
@@ -61,19 +61,12 @@ def list_series(
         found, following = uow.benchmarks.series(which, limit=limit, cursor=cursor)
     items = [
         shapes.Series(
-            series_id=_series_id(
-                each.lineage,
-                each.user_id,
-                each.target_uid,
-                each.engine,
-                each.benchmark_type,
-                each.work,
-            ),
-            lineage=each.lineage,
-            user_id=each.user_id,
-            target_uid=each.target_uid,
-            runtime=each.engine,
-            benchmark_type=each.benchmark_type,
+            series_id=each.key.series_id,
+            lineage=each.key.lineage,
+            user_id=each.key.user_id,
+            target_uid=each.key.target_uid,
+            runtime=each.key.engine,
+            benchmark_type=each.key.benchmark_type,
             points=each.points,
             first_at=each.first_at,
             last_at=each.last_at,
@@ -156,15 +149,10 @@ def _suspected(rows: Sequence[Mapping[str, object]]) -> dict[str, shapes.Suspect
 def _facts(benchmark: Benchmark, report: Mapping[str, object]) -> dict[str, object]:
     """Return what may explain a point, beyond what every row of results has."""
     description, conditions = benchmark.description, views.table(report, "conditions")
+    work = benchmark.work or work_of_series(benchmark, report)  # of old ones it was not recorded
+    key = SeriesKey.of(replace(benchmark, work=work))
     return {
-        "series_id": _series_id(
-            benchmark.series or "",
-            benchmark.user_id,
-            benchmark.target_uid or "",
-            description.runtime,
-            description.benchmark_type.value,
-            work_of_series(benchmark, report),
-        ),
+        "series_id": key.series_id if key is not None else "",
         "user_id": benchmark.user_id,
         "git_commit": description.git_commit,
         "link": description.link,
@@ -173,7 +161,3 @@ def _facts(benchmark: Benchmark, report: Mapping[str, object]) -> dict[str, obje
         "temperature_c": views.number(views.table(conditions, "temperature_c"), "after"),
         "other_load": views.number(conditions, "other_load"),
     }
-
-
-def _series_id(*key: str) -> str:
-    return f"series-{hashlib.blake2b(json.dumps(key).encode(), digest_size=8).hexdigest()}"

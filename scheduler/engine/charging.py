@@ -14,7 +14,14 @@ from datetime import datetime
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.accounting import month_of
-from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge, IdleTime, decayed
+from edgeyard.scheduler.model.accounts import (
+    REFUNDED,
+    Balance,
+    Charge,
+    IdleTime,
+    decayed,
+    kind_of,
+)
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, JobDescription
 from edgeyard.scheduler.model.decision import KeptIdle
@@ -94,6 +101,7 @@ def _charge(
         reserved_at=now,
         engine=description.runtime,
         group_id=group_id,
+        kind=kind_of(description),
     )
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
-from edgeyard.scheduler.model.benchmark import FailureCategory
+from edgeyard.scheduler.model.benchmark import FailureCategory, JobDescription
+from edgeyard.scheduler.model.checks import CHECK_TAG, CONFIRMATION_TAG
 
 USAGE_HALF_LIFE_S = 7 * 86400.0
 """Board-seconds count half after this time, so that heavy use in the past matters less."""
@@ -76,6 +78,21 @@ class Balance:
         return decayed(self.usage_board_s, self.usage_at, now)
 
 
+class ChargeKind(StrEnum):
+    """What a charged attempt was for."""
+
+    BENCHMARK = "benchmark"  # somebody submitted it
+    CHECK = "check"  # a run of a check that somebody started
+    CONFIRMATION = "confirmation"  # a run of a check by which Edgeyard confirms a change
+
+
+def kind_of(description: JobDescription) -> ChargeKind:
+    """Return what attempts of a description are for."""
+    if CONFIRMATION_TAG in description.tags:
+        return ChargeKind.CONFIRMATION
+    return ChargeKind.CHECK if CHECK_TAG in description.tags else ChargeKind.BENCHMARK
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """The cost of one attempt, and what it was for: what reports of usage add up.
@@ -94,6 +111,7 @@ class Charge:
             not ended.
         joules: Energy of its run, as its report states it; None: it does not.
         group_id: The user's group when it was placed; None: none.
+        kind: What it was for.
     """
 
     benchmark_id: str
@@ -114,6 +132,7 @@ class Charge:
     failure: str | None = None
     joules: float | None = None
     group_id: str | None = None
+    kind: ChargeKind = ChargeKind.BENCHMARK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,9 @@ from edgeyard.errors import FieldError
 CHECK_TAG = "edgeyard-check"
 """Tag of the runs of a check, which no history counts."""
 
+CONFIRMATION_TAG = "edgeyard-confirmation"
+"""Further tag of those runs of checks by which Edgeyard confirms a change of a series."""
+
 MIN_PAIRS, MAX_PAIRS = 3, 100
 DEFAULT_PAIRS = 10
 DEFAULT_SLOWDOWN = 0.03
@@ -82,6 +85,8 @@ class Check:
         run_ids: Benchmarks of the pair that is under way, in the order of their submission; at its
             end the last of them is the one that ended without a result.
         errors: What is wrong with the request, where only a run has shown it.
+        recorded_ids: Benchmarks that are the baseline of each pair, newest first, instead of runs
+            of it: only the candidate is measured. Empty: both are.
     """
 
     check_id: str
@@ -101,6 +106,7 @@ class Check:
     run_ids: tuple[str, ...] = ()
     errors: tuple[FieldError, ...] = field(default=())
     ended_at: datetime | None = None
+    recorded_ids: tuple[str, ...] = ()
 
     @property
     def until(self) -> datetime:

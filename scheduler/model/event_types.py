@@ -26,6 +26,13 @@ def _act(text: str) -> EventType:
 
 
 EVENT_TYPES: Mapping[str, EventType] = {
+    "alert.confirmed": EventType("a change of a series was confirmed: an alert", sent=True),
+    "alert.dismissed": EventType("an alert was dismissed", act=True, sent=True),
+    "alert.open": EventType(
+        "a change of a series could not be confirmed or refuted: an alert", sent=True
+    ),
+    "alert.reopened": EventType("an alert that was resolved came back", sent=True),
+    "alert.resolved": EventType("an alert was resolved", act=True, sent=True),
     "attempt.adopted": EventType("a run that the database did not know was taken over"),
     "attempt.board": EventType("a run began on another board than it was placed on"),
     "attempt.repair_failed": EventType("the record of a run could not be brought up to date"),
@@ -99,6 +106,12 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "scenario.changed": _act("a scenario was stored, tagged or removed"),
     "schedule.ended": _act("a schedule was ended"),
     "scorer.changed": _act("the state of a scorer was changed"),
+    "series.changed": _act("the settings of a series, or its threshold, were changed"),
+    "series.noise": EventType("a suspected change of a series was refuted"),
+    "series.suspected": EventType("the level of a series seems to have changed"),
+    "series.unconfirmed": EventType(
+        "a suspected change of a series could not be confirmed or refuted"
+    ),
     "server.clock_differs": EventType("the clocks of server and database differ"),
     "server.pruned": _act("old data was deleted by a command on the server's machine"),
     "server.reload_failed": _act("the settings could not be read again"),

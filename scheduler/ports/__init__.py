@@ -34,6 +34,7 @@ from edgeyard.scheduler.ports.models import Models
 from edgeyard.scheduler.ports.outbound import UrlFetcher, WebhookPost
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
+from edgeyard.scheduler.ports.series import SeriesStore
 from edgeyard.scheduler.ports.shares import Shares
 from edgeyard.scheduler.ports.store import Store, UnitOfWork
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
@@ -73,6 +74,7 @@ __all__ = [
     "Scenarios",
     "Schedules",
     "Scoring",
+    "SeriesStore",
     "Shares",
     "Simulations",
     "StartedRun",

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
+from edgeyard.scheduler.model.series import SeriesKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,21 +43,15 @@ class BenchmarkFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSeries:
-    """Completed benchmarks of one lineage that measured the same thing on one board.
+    """Completed benchmarks of one series.
 
     Attributes:
-        work: Digest of parameters, inputs and so on; "": it was not recorded.
         points: How many there are.
         first_at: End of the oldest.
         last_at: End of the newest.
     """
 
-    lineage: str
-    user_id: str
-    target_uid: str
-    engine: str
-    benchmark_type: str
-    work: str
+    key: SeriesKey
     points: int
     first_at: datetime
     last_at: datetime

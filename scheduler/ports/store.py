@@ -22,6 +22,7 @@ from edgeyard.scheduler.ports.log import Log
 from edgeyard.scheduler.ports.models import Models
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
+from edgeyard.scheduler.ports.series import SeriesStore
 from edgeyard.scheduler.ports.shares import Shares
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
 from edgeyard.scheduler.ports.uploads import Uploads
@@ -55,6 +56,7 @@ class UnitOfWork(Protocol):
     shares: Shares
     accounting: Accounting
     checks: Checks
+    series: SeriesStore
 
 
 _Result = TypeVar("_Result")

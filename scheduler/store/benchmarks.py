@@ -37,6 +37,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
+from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.ports import BenchmarkFilter, Benchmarks, StoredSeries
 from edgeyard.scheduler.store import tables
 from edgeyard.scheduler.store.cursors import (
@@ -331,11 +332,11 @@ class SqlBenchmarks(Benchmarks):
         if cursor is not None:
             after = read_key_cursor(cursor, len(_SERIES))
             query = query.where(tuple_(*_SERIES.values()) > tuple_(*after))
-        found = [StoredSeries(**cast("Mapping[str, Any]", row)) for row in self._tx.rows(query)]
+        found = [_stored_series(row) for row in self._tx.rows(query)]
         shown = found[:limit]
         if len(found) <= limit:
             return shown, None
-        return shown, key_cursor_of([getattr(shown[-1], name) for name in _SERIES])
+        return shown, key_cursor_of([getattr(shown[-1].key, name) for name in _SERIES])
 
     def count(self, which: BenchmarkFilter) -> int:
         if which == BenchmarkFilter(status=which.status):
@@ -388,6 +389,12 @@ class SqlBenchmarks(Benchmarks):
             self._progress.on_benchmark(benchmark_of(row, files[row["benchmark_id"]]))
             for row in rows
         ]
+
+
+def _stored_series(row: Row) -> StoredSeries:
+    values = cast("dict[str, Any]", dict(row))
+    key = SeriesKey(**{name: values.pop(name) for name in _SERIES})
+    return StoredSeries(key=key, **values)
 
 
 def _life(saved: Benchmark, names: Sequence[str] = _LIFE) -> Row:

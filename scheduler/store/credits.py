@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import bindparam, func, select, update
 
 from edgeyard.errors import Conflict
-from edgeyard.scheduler.model.accounts import Balance, Charge, IdleTime
+from edgeyard.scheduler.model.accounts import Balance, Charge, ChargeKind, IdleTime
 from edgeyard.scheduler.ports import Credits
 from edgeyard.scheduler.store.rows import Row, flat_row
 from edgeyard.scheduler.store.tables import balances, charges, idle_times, rates
@@ -125,7 +125,8 @@ def _values(charge: Charge) -> dict[str, object]:
 
 
 def _charge(row: Row) -> Charge:
-    return Charge(**cast("dict[str, Any]", dict(row)))
+    values = cast("dict[str, Any]", dict(row))
+    return Charge(**(values | {"kind": ChargeKind(values["kind"])}))
 
 
 def _idle_time(row: Row) -> IdleTime:

@@ -18,21 +18,28 @@ from edgeyard.scheduler.store.transaction import Row, Transaction
 
 
 def newest_page(
-    tx: Transaction, query: Select[Any], key: Column[str], limit: int, cursor: str | None
+    tx: Transaction,
+    query: Select[Any],
+    key: Column[str],
+    limit: int,
+    cursor: str | None,
+    *,
+    time_name: str = "created_at",
 ) -> tuple[Sequence[Row], str | None]:
     """Return the rows of a page, newest first, and the next one's cursor; None: it is the last.
 
     Args:
         tx: Reads the rows.
-        query: Selects all rows of the list, in any order, from a table with a ``created_at``.
-        key: The id in that table.
+        query: Selects all rows of the list, in any order.
+        key: The id in their table.
         limit: Maximum length of the page.
         cursor: As an earlier page returned it; None: begin with the newest.
+        time_name: Name of the column of times in that table.
 
     Raises:
         InvalidInput: The cursor is malformed.
     """
-    time = key.table.c.created_at
+    time = key.table.c[time_name]
     if cursor is not None:
         at, after = read_cursor(cursor)
         query = query.where(tuple_(time, key) < tuple_(literal(at, UtcTime), literal(after)))
@@ -40,7 +47,7 @@ def newest_page(
     if len(rows) <= limit:
         return rows, None
     last = rows[limit - 1]
-    return rows[:limit], cursor_of(cast(datetime, last["created_at"]), cast(str, last[key.name]))
+    return rows[:limit], cursor_of(cast(datetime, last[time_name]), cast(str, last[key.name]))
 
 
 def cursor_of(time: datetime, key: str) -> str:

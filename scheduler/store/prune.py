@@ -72,9 +72,11 @@ from edgeyard.scheduler.store.tables import (
     schedule_grants,
     schedule_jobs,
     schedules,
+    series_changes,
     upload_pieces,
     uploads,
     user_files,
+    watched_series,
 )
 from edgeyard.scheduler.store.transaction import Row, Transaction, among
 
@@ -605,6 +607,16 @@ RULES: Mapping[str, Rule] = {
         [checks.c.ended_at, checks.c.check_id],
         where=checks.c.ended_at < _BEFORE,
         size=func.length(checks.c.versions) + func.length(checks.c.pairs),
+    ),
+    "series_changes": _rule(
+        _KINDS.BENCHMARKS,
+        [series_changes.c.ended_at, series_changes.c.change_id],
+        where=series_changes.c.ended_at < _BEFORE,
+    ),
+    "watched_series": _rule(
+        _KINDS.BENCHMARKS,
+        [watched_series.c.looked_at, watched_series.c.series_id],
+        where=and_(watched_series.c.looked_at < _BEFORE, watched_series.c.due_since.is_(None)),
     ),
     "outcomes": _rule(
         _KINDS.BENCHMARKS,

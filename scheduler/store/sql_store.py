@@ -71,6 +71,7 @@ from edgeyard.scheduler.store.readers import SqliteReaders
 from edgeyard.scheduler.store.reservations import SqlReservations
 from edgeyard.scheduler.store.scenarios import SqlScenarios, SqlSimulations
 from edgeyard.scheduler.store.scoring import SqlScoring
+from edgeyard.scheduler.store.series import SqlSeries
 from edgeyard.scheduler.store.shares import SqlShares
 from edgeyard.scheduler.store.submissions import SqlCampaigns, SqlSchedules
 from edgeyard.scheduler.store.tables import (
@@ -154,6 +155,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.shares = SqlShares(tx)
         self.accounting = SqlAccounting(tx)
         self.checks = SqlChecks(tx)
+        self.series = SqlSeries(tx)
 
 
 _NEEDED = (benchmarks, descriptions, attempts, users, tokens, user_files, result_files, events)

@@ -100,6 +100,10 @@ the cluster reports it, the recorded board is an assumption, which others may sh
 IS_POINT = "status = 'completed' AND series IS NOT NULL AND target_uid IS NOT NULL"
 """As `LIVE_STATUSES`: benchmarks that are points of a series."""
 
+IS_UNDECIDED = "status IN ('confirming', 'suspected')"
+"""As `LIVE_STATUSES`: changes of series that nothing has confirmed or refuted yet; of each series
+one at most."""
+
 HAS_HCL = "state = 'ended' AND hcl <> ''"
 """As `LIVE_STATUSES`: ended attempts whose job's text was not pruned yet."""
 
@@ -580,6 +584,7 @@ charges = Table(
     Column("failure", Text),
     Column("joules", Float),
     Column("group_id", Text),
+    Column("kind", Text, nullable=False),
 )
 Index("ix_charges_user", charges.c.user_id, charges.c.reserved_at)
 Index(
@@ -723,10 +728,88 @@ checks = Table(
     Column("run_ids", SpaceSeparated, nullable=False),
     Column("errors", Text, nullable=False),
     Column("ended_at", UtcTime, index=True),
+    Column("recorded_ids", SpaceSeparated, nullable=False),
 )
 
 Index("ix_checks_user", checks.c.user_id, checks.c.created_at, checks.c.check_id)
 Index("ix_checks_created_at", checks.c.created_at, checks.c.check_id)
+
+series_cursor = Table(
+    "series_cursor",
+    metadata,
+    Column("only", Integer, primary_key=True, autoincrement=False),
+    Column("seen_seq", BigInteger, nullable=False),
+)
+
+
+def _series_key() -> list[Column[str]]:
+    return [
+        Column(name, Text, nullable=False)
+        for name in ("lineage", "user_id", "target_uid", "engine", "benchmark_type", "work")
+    ]
+
+
+watched_series = Table(
+    "watched_series",
+    metadata,
+    Column("series_id", Text, primary_key=True),
+    *_series_key(),
+    Column("due_since", UtcTime, index=True),
+    Column("looked_at", UtcTime, index=True),
+    Column("threshold", Float, nullable=False),
+    Column("threshold_at", UtcTime),
+    Column("alert_unconfirmed", Boolean, nullable=False),
+)
+
+series_changes = Table(
+    "series_changes",
+    metadata,
+    Column("change_id", Text, primary_key=True),
+    Column("series_id", Text, nullable=False),
+    *_series_key(),
+    Column("begin_id", Text, nullable=False),
+    Column("before_id", Text, nullable=False),
+    Column("metric", Text, nullable=False),
+    Column("worse", Boolean, nullable=False),
+    Column("size", Float, nullable=False),
+    Column("low", Float, nullable=False),
+    Column("high", Float, nullable=False),
+    Column("found_at", UtcTime, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("alert_id", Text),
+    Column("check_ids", SpaceSeparated, nullable=False),
+    Column("confirmed_size", Float),
+    Column("confirmed_low", Float),
+    Column("confirmed_high", Float),
+    Column("reason", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("blame", Text, nullable=False),
+    Column("not_tested", Text, nullable=False),
+    Column("reopened_at", UtcTime),
+    Column("ended_at", UtcTime, index=True),
+    Column("by_user_id", Text),
+    Column("note", Text, nullable=False),
+)
+for _name, _column in (
+    ("series", series_changes.c.series_id),
+    ("user", series_changes.c.user_id),
+    ("target_uid", series_changes.c.target_uid),
+    ("status", series_changes.c.status),
+):
+    Index(
+        f"ix_series_changes_{_name}",
+        _column,
+        series_changes.c.found_at,
+        series_changes.c.change_id,
+    )
+Index("ix_series_changes_found_at", series_changes.c.found_at, series_changes.c.change_id)
+Index(
+    "uq_series_changes_undecided",
+    series_changes.c.series_id,
+    unique=True,
+    sqlite_where=text(IS_UNDECIDED),
+    postgresql_where=text(IS_UNDECIDED),
+)
 
 registrations = Table(
     "registrations",

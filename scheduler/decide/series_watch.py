@@ -1,0 +1,133 @@
+"""What the newest points of a series mean: which change is suspected, and whether it is news."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from edgeyard.devices.metrics import Metric
+from edgeyard.scheduler.decide.change_points import Change, change_points
+from edgeyard.scheduler.model.series import SeriesPoint, magnitude
+from edgeyard.scheduler.model.series_changes import (
+    ACTIVE_ALERTS,
+    UNDECIDED_CHANGES,
+    ChangeStatus,
+    SeriesChange,
+)
+
+NEWEST = 10
+"""Points among which a suspicion begins: an older change was news when it was new."""
+
+REOPEN_WITHIN = timedelta(days=30)
+"""An alert that was resolved is reopened if its level comes back within this time."""
+
+MAX_EARLIER_CHANGES = 50
+"""Newest changes of a series that a look considers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """A suspected change of a series, as `SeriesChange` has it."""
+
+    begin_id: str
+    before_id: str
+    metric: str
+    worse: bool
+    size: float
+    low: float
+    high: float
+    alert_id: str | None
+
+
+def suspicion(
+    points: Sequence[SeriesPoint],
+    earlier: Sequence[SeriesChange],
+    threshold: float,
+    now: datetime,
+) -> Suspicion | None:
+    """Return the newest change that the points of a series show, if it is news.
+
+    It is none while another change of the series is suspected or being confirmed, while an alert of
+    the same direction is open, or if it begins with a point that an earlier change was found with.
+
+    Args:
+        points: The newest of the series, at most `edgeyard.scheduler.decide.change_points.LOOK_BACK`
+            of them, the oldest first.
+        earlier: Its earlier changes, newest first.
+        threshold: Smaller changes are not suspected, a share.
+        now: The time of the look.
+    """
+    if any(each.status in UNDECIDED_CHANGES for each in earlier):
+        return None
+    points = _of_present_level(points, earlier)
+    measured = [at for at, each in enumerate(points) if _is_measured(each.value)]
+    if not measured:
+        return None
+    first_new = measured[-NEWEST:][0]
+    found = [
+        each
+        for each in change_points([each.value for each in points])
+        if each.position >= first_new and magnitude(each.size) >= threshold
+    ]
+    if not found:
+        return None
+    change = found[-1]
+    begin = points[change.position]
+    if _is_known(change, begin, earlier):
+        return None
+    before = points[measured[measured.index(change.position) - 1]]
+    return Suspicion(
+        begin_id=begin.benchmark_id,
+        before_id=before.benchmark_id,
+        metric=begin.metric,
+        worse=Metric(begin.metric, better=begin.better).slowdown(1 + change.size) > 0,
+        size=change.size,
+        low=change.low,
+        high=change.high,
+        alert_id=_alert_of(change, earlier, now),
+    )
+
+
+def _of_present_level(
+    points: Sequence[SeriesPoint], earlier: Sequence[SeriesChange]
+) -> Sequence[SeriesPoint]:
+    """Return the points since the last known change: the distance of older levels hides others."""
+    known = {each.begin_id for each in earlier if each.status is not ChangeStatus.NOISE}
+    begins = [at for at, each in enumerate(points) if each.benchmark_id in known]
+    return points[begins[-1] :] if begins else points
+
+
+def _is_measured(value: float | None) -> bool:
+    return value is not None and math.isfinite(value) and value > 0
+
+
+def _is_known(change: Change, begin: SeriesPoint, earlier: Sequence[SeriesChange]) -> bool:
+    """Return whether a change was found before, or is that of an alert that is open.
+
+    Noise is found again only above its threshold, which is larger than itself; so it need not have
+    begun later.
+    """
+    for each in earlier:
+        if each.status is not ChangeStatus.NOISE and begin.ended_at <= each.found_at:
+            return True
+        if each.status is ChangeStatus.NOISE and begin.benchmark_id == each.begin_id:
+            return True
+        if each.status in ACTIVE_ALERTS and (each.size > 0) == (change.size > 0):
+            return True
+    return False
+
+
+def _alert_of(change: Change, earlier: Sequence[SeriesChange], now: datetime) -> str | None:
+    """Return the alert that a change takes back, or brings back; None: it is a new one."""
+    alert = next((each for each in earlier if each.is_alert), None)
+    if alert is None:
+        return None
+    moved, size = math.log1p(alert.best_size), math.log1p(change.size)
+    if alert.status is not ChangeStatus.RESOLVED:
+        is_back = abs(moved + size) < abs(moved) / 2  # nearer to the old level than to the new one
+        return alert.change_id if is_back else None
+    comes_back = abs(moved - size) < abs(moved) / 2
+    is_recent = alert.ended_at is not None and now - alert.ended_at <= REOPEN_WITHIN
+    return alert.change_id if comes_back and is_recent else None

@@ -1,0 +1,133 @@
+"""Series: what every store keeps to of watched series and their changes, on both databases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS, ALERTS, ChangeStatus
+from edgeyard.scheduler.store import SqlStore
+from tests.builders import records as make
+from tests.builders.series import change, key
+
+
+def test_a_series_waits_since_its_first_new_point_and_those_that_wait_longest_are_first(
+    store: SqlStore,
+) -> None:
+    first, second = key(), key(lineage="other")
+    with store.write() as uow:
+        uow.series.mark_due([first], make.at(2))
+        uow.series.mark_due([second], make.at(1))
+        uow.series.mark_due([first, second], make.at(9))
+    with store.read() as uow:
+        due = uow.series.due(limit=10)
+        assert [(each.key, each.due_since) for each in due] == [
+            (second, make.at(1)),
+            (first, make.at(2)),
+        ]
+        assert len(uow.series.due(limit=1)) == 1
+    looked = replace(due[0], due_since=None, looked_at=make.at(10), threshold=0.05)
+    looked = replace(looked, threshold_at=make.at(10), alert_unconfirmed=True)
+    with store.write() as uow:
+        uow.series.save_watched(looked)
+        uow.series.mark_due([first], make.at(11))
+    with store.read() as uow:
+        assert uow.series.watched(second.series_id) == looked
+        assert [each.key for each in uow.series.due(limit=10)] == [first]
+        known = uow.series.watched_many([first.series_id, second.series_id, "series-none"])
+        assert {each.key for each in known} == {first, second}
+        with pytest.raises(NotFound):
+            uow.series.watched("series-none")
+
+
+def test_the_cursor_of_the_watch_is_stored(store: SqlStore) -> None:
+    with store.read() as uow:
+        assert uow.series.seen_seq() == 0
+    for seq in (7, 9):
+        with store.write() as uow:
+            uow.series.set_seen_seq(seq)
+    with store.read() as uow:
+        assert uow.series.seen_seq() == 9
+
+
+def test_a_change_comes_back_as_it_was_stored(store: SqlStore) -> None:
+    whole = change(
+        status=ChangeStatus.CONFIRMED,
+        alert_id="alert-0",
+        check_ids=("check-1", "check-2"),
+        confirmed_size=0.051,
+        confirmed_low=0.04,
+        confirmed_high=0.06,
+        reason="the slowdown is more than 2.50%",
+        cause="model",
+        blame="the model",
+        not_tested=("the firmware", "others"),
+        reopened_at=make.at(3),
+        ended_at=make.at(4),
+        by_user_id="alice",
+        note="known",
+    )
+    with store.write() as uow:
+        uow.series.add_change(whole)
+    with store.read() as uow:
+        assert uow.series.change(whole.change_id) == whole
+        with pytest.raises(NotFound):
+            uow.series.change("alert-none")
+
+
+def test_a_series_has_one_change_that_is_not_decided(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.series.add_change(change(1))
+        uow.series.add_change(change(2, key=key(lineage="other")))
+        with pytest.raises(Conflict):
+            uow.series.add_change(change(3))
+        uow.series.save_change(change(1, status=ChangeStatus.CONFIRMING))
+        uow.series.save_change(change(1, status=ChangeStatus.NOISE, ended_at=make.at(9)))
+        uow.series.add_change(change(3))
+    with store.read() as uow:
+        undecided = uow.series.undecided(limit=10)
+        assert [each.change_id for each in undecided] == ["alert-2", "alert-3"]
+        of_series = uow.series.changes_of([key().series_id], limit=10)
+        assert [each.change_id for each in of_series] == ["alert-3", "alert-1"]
+
+
+def test_a_change_moves_as_its_life_allows(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.series.add_change(change(1, status=ChangeStatus.NOISE))
+    with store.write() as uow, pytest.raises(Conflict, match="noise and can't become confirmed"):
+        uow.series.save_change(change(1, status=ChangeStatus.CONFIRMED))
+
+
+def test_changes_are_listed_by_owner_status_lineage_and_board(store: SqlStore) -> None:
+    with store.write() as uow:
+        for number, status in enumerate(
+            (ChangeStatus.CONFIRMED, ChangeStatus.OPEN, ChangeStatus.NOISE, ChangeStatus.RESOLVED)
+        ):
+            uow.series.add_change(change(number, status=status))
+        foreign = key(user_id="bob", lineage="b", target_uid="x-1")
+        uow.series.add_change(change(9, key=foreign, status=ChangeStatus.CONFIRMED))
+
+    def ids(**wanted: object) -> Sequence[str]:
+        known = {"user_id": None, "status": ALERTS, "lineage": None, "target_uid": None}
+        found, cursor = [], None
+        with store.read() as uow:
+            while True:
+                some, cursor = uow.series.changes_page(
+                    **(known | wanted),  # type: ignore[arg-type]
+                    limit=2,
+                    cursor=cursor,
+                )
+                found += [each.change_id for each in some]
+                if cursor is None:
+                    return found
+
+    assert ids() == ["alert-9", "alert-3", "alert-1", "alert-0"]
+    assert ids(user_id="alice", status=ACTIVE_ALERTS) == ["alert-1", "alert-0"]
+    assert ids(lineage="b") == ids(target_uid="x-1") == ["alert-9"]
+    with store.read() as uow:
+        assert (uow.series.count_alerts(None), uow.series.count_alerts("alice")) == (3, 2)
+        on_board = uow.series.changes_on("x-1", {ChangeStatus.CONFIRMED}, limit=5)
+        assert [each.change_id for each in on_board] == ["alert-9"]

@@ -1,0 +1,146 @@
+"""What is suspected of a series, and whether it is news."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from edgeyard.scheduler.decide.series_watch import REOPEN_WITHIN, Suspicion, suspicion
+from edgeyard.scheduler.model.series import (
+    MAX_THRESHOLD,
+    THRESHOLD_HALF_LIFE_S,
+    SeriesPoint,
+    WatchedSeries,
+    magnitude,
+    raised_threshold,
+)
+from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
+from tests.builders.series import change, key, nights
+
+OPEN, CONFIRMED, RESOLVED = ChangeStatus.OPEN, ChangeStatus.CONFIRMED, ChangeStatus.RESOLVED
+
+
+def looked(
+    points: Sequence[SeriesPoint], *earlier: SeriesChange, threshold: float = 0.0
+) -> Suspicion | None:
+    return suspicion(points, earlier, threshold, points[-1].ended_at)
+
+
+def after(points: Sequence[SeriesPoint], position: int, **fields: object) -> SeriesChange:
+    """A change that began with the point at this position, and was found with the third one."""
+    known: dict[str, object] = {
+        "begin_id": points[position].benchmark_id,
+        "found_at": points[position + 2].ended_at,
+    }
+    return change(**(known | fields))
+
+
+def test_a_new_level_is_suspected_with_its_begin_and_the_last_point_before_it() -> None:
+    points = nights((20, 10.0), (4, 10.8))
+    points[19] = replace(points[19], value=None)  # invalid
+    found = looked(points)
+    assert found is not None
+    assert (found.begin_id, found.before_id, found.metric) == ("b-20", "b-18", "p50")
+    assert found.low < 0.08 < found.high
+    assert found.worse
+    assert found.alert_id is None
+
+
+def test_higher_is_worse_unless_the_metric_says_otherwise() -> None:
+    faster = looked(nights((20, 10.0), (4, 10.8), better="higher"))
+    assert faster is not None
+    assert not faster.worse
+    slower = looked(nights((20, 10.0), (4, 9.2), better="higher"))
+    assert slower is not None
+    assert slower.worse
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        nights((1, 10.0)),
+        nights((60, 10.0)),
+        nights((20, 10.0), (25, 10.8)),  # it was news weeks ago
+        [replace(each, value=float("nan")) for each in nights((60, 10.0))],
+        [replace(each, value=5.0) for each in nights((60, 10.0))],
+    ],
+)
+def test_one_point_constant_values_no_numbers_and_old_changes_are_no_news(
+    points: Sequence[SeriesPoint],
+) -> None:
+    now = points[-1].ended_at if points else datetime.min
+    assert suspicion(points, [], 0.0, now) is None
+
+
+def test_gaps_of_weeks_have_no_effect() -> None:
+    points = nights((20, 10.0), (4, 10.8))
+    late = [replace(each, ended_at=each.ended_at + timedelta(weeks=5)) for each in points[12:]]
+    assert looked([*points[:12], *late]) == looked(points)
+
+
+@pytest.mark.parametrize("status", [ChangeStatus.SUSPECTED, ChangeStatus.CONFIRMING])
+def test_nothing_is_suspected_while_another_change_is_undecided(status: ChangeStatus) -> None:
+    points = nights((20, 10.0), (6, 10.8))
+    assert looked(points, after(points, 3, status=status)) is None
+
+
+@pytest.mark.parametrize("status", [OPEN, CONFIRMED, RESOLVED, ChangeStatus.UNCONFIRMED])
+def test_the_same_change_is_suspected_once(status: ChangeStatus) -> None:
+    points = nights((20, 10.0), (6, 10.8))
+    assert looked(points, after(points, 20, status=status, size=0.08)) is None
+
+
+@pytest.mark.parametrize("status", [OPEN, CONFIRMED])
+def test_an_open_alert_is_not_repeated_in_its_direction(status: ChangeStatus) -> None:
+    points = nights((10, 10.0), (20, 10.8), (5, 11.8))
+    assert looked(points, after(points, 10, status=status, size=0.08)) is None
+    assert looked(points, after(points, 10, status=RESOLVED, size=0.08)) is not None
+
+
+def test_a_change_below_the_threshold_is_noise_that_is_known() -> None:
+    points = nights((20, 10.0), (5, 10.4))
+    assert looked(points, threshold=0.03) is not None
+    assert looked(points, threshold=0.05) is None
+
+
+def test_the_old_level_takes_the_alert_back_and_another_level_does_not() -> None:
+    points = nights((10, 10.0), (20, 10.8), (5, 10.0))
+    alert = after(points, 10, status=CONFIRMED, size=0.08)
+    back = looked(points, alert)
+    assert back is not None
+    assert (back.begin_id, back.alert_id, back.worse) == ("b-30", alert.change_id, False)
+    lower = looked(nights((10, 10.0), (20, 10.8), (5, 9.0)), alert)
+    assert lower is not None
+    assert lower.alert_id is None
+
+
+def test_a_level_that_comes_back_reopens_its_alert_for_thirty_days() -> None:
+    points = nights((10, 10.0), (20, 10.8), (10, 10.0), (5, 10.8))
+    ended_at = points[32].ended_at
+    alert = after(points, 10, status=RESOLVED, size=0.08, ended_at=ended_at)
+    merged = after(points, 30, status=ChangeStatus.MERGED, size=-0.074, change_id="alert-2")
+    again = looked(points, merged, alert)
+    assert again is not None
+    assert again.alert_id == alert.change_id
+    old = replace(alert, ended_at=points[-1].ended_at - REOPEN_WITHIN - timedelta(days=1))
+    later = looked(points, merged, old)
+    assert later is not None
+    assert later.alert_id is None
+
+
+def test_a_threshold_is_bounded_and_falls_by_half_in_a_half_life() -> None:
+    assert raised_threshold(0.0, 0.04) == pytest.approx(0.05)
+    assert raised_threshold(0.0, 1 / 1.04 - 1) == pytest.approx(0.05)  # as much, downwards
+    assert raised_threshold(0.08, 0.02) == 0.08
+    assert raised_threshold(0.0, 0.5) == MAX_THRESHOLD
+    now = nights((1, 1.0))[0].ended_at
+    series = WatchedSeries(key=key(), threshold=0.08, threshold_at=now)
+    assert series.threshold_now(now - timedelta(days=9)) == 0.08  # a clock that was set back
+    later = now + timedelta(seconds=THRESHOLD_HALF_LIFE_S)
+    assert series.threshold_now(later) == pytest.approx(0.04)
+    assert WatchedSeries(key=key()).threshold_now(now) == 0.0
+    assert magnitude(-0.5) == pytest.approx(1.0)
