@@ -600,6 +600,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             quotas=lambda: found.live_settings().quotas,
             tariff=parse_tariff(settings.tariff),
             max_pending_total=lambda: found.live_settings().max_pending_total,
+            confirm_budget_s=lambda: found.live_settings().confirm_budget_s,
             calls=found.executor,
             new_id=found.new_id,
             full_repair_s=found.full_repair_s,

@@ -37,12 +37,14 @@ from edgeyard.benchmark_api.cluster_settings import EMBEDDED, ClusterSettings
 from edgeyard.benchmark_api.setting_values import CommaSeparated, PlainUrl, Seconds, Size
 from edgeyard.errors import ConfigError, reason_of
 from edgeyard.home import expanded
+from edgeyard.scheduler.model.checks import MAX_BUDGET_S
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
 from edgeyard.scheduler.model.run_bounds import (
     DEFAULT_MAX_RUN_S,
     DEFAULT_MAX_SILENCE_S,
     DEFAULT_MAX_UPLOAD_S,
 )
+from edgeyard.scheduler.model.series_changes import CONFIRM_BUDGET_S
 from edgeyard.scheduler.model.tariff import parse_tariff
 
 PREFIX = "EDGEYARD_"
@@ -91,6 +93,7 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
             "run_max_bytes",
         ),
         *("lab_name", "lab_contact"),
+        "confirm_budget_s",
         *("max_pending_total", "access_token_s", "refresh_token_s"),
         *("user_max_registrations", "max_registrations_total"),
     }
@@ -196,6 +199,13 @@ class Settings(BaseSettings):
         ge=0,
         description="Time from one training of such models to the next, s; 0: only by a command. "
         "Needs the extra onnx.",
+    )
+    confirm_budget_s: Seconds = Field(
+        CONFIRM_BUDGET_S,
+        ge=0,
+        le=MAX_BUDGET_S,
+        description="Time for a check by which the lab confirms a suspected change of a series, "
+        "with its waiting, s; 0: it confirms none.",
     )
     twin_max_age_s: Seconds | None = Field(
         None,

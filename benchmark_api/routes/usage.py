@@ -1,4 +1,4 @@
-"""What was used in a month, by user, group, board, family or engine."""
+"""What was used in a month, by user, group, board, family, engine or kind."""
 
 from __future__ import annotations
 

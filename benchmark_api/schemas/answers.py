@@ -1808,11 +1808,13 @@ class Charge(Struct, frozen=True, kw_only=True):
 
     ``rate`` is in credits a board-second, ``reserved`` the most that it could cost within
     ``time_limit_s``, ``board_s`` the run time of its task in seconds. ``refunded`` states why it
-    was free although it ran; "" if it was paid.
+    was free although it ran; "" if it was paid. ``kind`` is what it was for: a benchmark, a check
+    that somebody started, or the confirmation of a change of a series.
     """
 
     benchmark_id: str
     attempt: int
+    kind: Literal["benchmark", "check", "confirmation"]
     family: str
     rate: float
     time_limit_s: float
@@ -1825,7 +1827,7 @@ class Charge(Struct, frozen=True, kw_only=True):
 
 
 class UsageRow(Struct, frozen=True, kw_only=True):
-    """What one user, group, board, family or engine used in a month.
+    """What one user, group, board, family, engine or kind used in a month.
 
     ``key`` is null where it is not known, or there is none: a booking has no engine.
     ``runs`` are the attempts whose task started, ``failures``, ``preempted`` and ``interrupted``

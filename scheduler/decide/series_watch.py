@@ -53,8 +53,8 @@ def suspicion(
     the same direction is open, or if it begins with a point that an earlier change was found with.
 
     Args:
-        points: The newest of the series, at most `edgeyard.scheduler.decide.change_points.LOOK_BACK`
-            of them, the oldest first.
+        points: The newest `edgeyard.scheduler.decide.change_points.LOOK_BACK` of the series or
+            fewer, the oldest first.
         earlier: Its earlier changes, newest first.
         threshold: Smaller changes are not suspected, a share.
         now: The time of the look.

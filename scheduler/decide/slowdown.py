@@ -48,7 +48,8 @@ def judge(
     Args:
         pairs: In the order in which they were measured.
         metric: What was measured; where higher numbers are better, a smaller one is slower.
-        max_slowdown: Slowdown that is accepted, a share.
+        max_slowdown: Slowdown that is accepted, a share; below 0: the candidate has to be faster by
+            that much.
         max_pairs: Maximum number of pairs.
     """
     looks = max_pairs - MIN_PAIRS + 1
@@ -68,9 +69,9 @@ def judge(
     elif len(pairs) - len(ratios) >= MIN_PAIRS:
         status, why = CheckStatus.UNDECIDED, _unusable(pairs)
     elif high is not None and high <= max_slowdown:
-        status, why = CheckStatus.PASSED, f"the slowdown is at most {max_slowdown:.2%}"
+        status, why = CheckStatus.PASSED, _passed(max_slowdown)
     elif low is not None and low > max_slowdown:
-        status, why = CheckStatus.FAILED, f"the slowdown is more than {max_slowdown:.2%}"
+        status, why = CheckStatus.FAILED, _failed(max_slowdown)
     elif len(pairs) >= max_pairs:
         status, why = CheckStatus.UNDECIDED, _undecided(len(pairs), len(ratios))
     else:
@@ -151,6 +152,18 @@ def student_quantile(probability: float, degrees: int) -> float:
 def _exp(log: float) -> float:
     """Return a ratio, which stays a number that JSON has, however wide an interval is."""
     return math.exp(min(log, 700.0))
+
+
+def _passed(max_slowdown: float) -> str:
+    if max_slowdown < 0:
+        return f"it is faster by at least {-max_slowdown:.2%}"
+    return f"the slowdown is at most {max_slowdown:.2%}"
+
+
+def _failed(max_slowdown: float) -> str:
+    if max_slowdown < 0:
+        return f"it is not faster by {-max_slowdown:.2%}"
+    return f"the slowdown is more than {max_slowdown:.2%}"
 
 
 def _count(pairs: int) -> str:

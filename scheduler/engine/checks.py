@@ -142,7 +142,7 @@ def _step(
             _end(uow, check, CheckStatus.ERROR, _why_ended(last), now)
             return False
         check = replace(check, target_uid=check.target_uid or last.target_uid)
-    if len(check.run_ids) == len(SIDES):
+    if len(check.run_ids) == check.runs_of_pair:
         check = _with_pair(uow, check)
         if check.errors:
             _end(uow, check, CheckStatus.ERROR, str(check.errors[0]), now)

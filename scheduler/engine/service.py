@@ -12,7 +12,8 @@ repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
 notify   calls users' webhooks
-timers   one each: full repair, cron schedules, checks, quarantine, housekeeping, active models
+timers   one each: full repair, cron schedules, checks, series, quarantine, housekeeping,
+         active models
 follow   instead of all others while another server leads: refreshes the twin and
          decides, to answer questions alone
 ======== ===========================================================================
@@ -43,6 +44,7 @@ from edgeyard.scheduler.engine.active_models import REFRESH_S
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.engine.checks import advance_checks
 from edgeyard.scheduler.engine.claims import Claims
+from edgeyard.scheduler.engine.confirmation import advance_changes
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, QueueView
 from edgeyard.scheduler.engine.dispatch import MAX_COMMIT_DELAY_S, Dispatcher, TaskLimits
@@ -64,6 +66,7 @@ from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.engine.recurring import RecurringStarts
 from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.retraining import CHECK_S
+from edgeyard.scheduler.engine.series_watch import SeriesWatch
 from edgeyard.scheduler.engine.throttle import Throttle
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -99,6 +102,9 @@ other benchmarks wait."""
 FULL_REPAIR_S = 5.0
 """Interval between comparisons of all jobs with the cluster."""
 
+SERIES_INTERVAL_S = 5.0
+"""Interval between looks at series that have new points, and steps of confirmations."""
+
 GARBAGE_INTERVAL_S = 3600.0
 """Interval between garbage collections."""
 
@@ -126,6 +132,7 @@ class Step(StrEnum):
     FORECAST = "forecast"
     SCHEDULES = "fire"  # submit what cron schedules state
     CHECKS = "checks"  # take the next steps of checks
+    SERIES = "series"  # look at series with new points, and confirm what is suspected
     QUARANTINE = "watch-over"  # judge the boards' records
     GARBAGE = "garbage"  # collect garbage
     SAVE_TIME = "save-time"
@@ -137,6 +144,7 @@ _TIMERS = (
     Step.FULL_REPAIR,
     Step.SCHEDULES,
     Step.CHECKS,
+    Step.SERIES,
     Step.QUARANTINE,
     Step.GARBAGE,
     Step.SAVE_TIME,
@@ -161,6 +169,8 @@ class EngineParts:
         downloads_per_user: Of these, those of one user.
         quotas: Gives the quotas of users whose accounts have none of their own.
         max_pending_total: Gives how many benchmarks of all users may wait; None: any number.
+        confirm_budget_s: Gives the time for a check that confirms a change of a series, seconds; 0:
+            none is confirmed.
         calls: Makes the dispatcher's calls; None: ``dispatch_threads`` threads.
         new_id: Makes the ids of benchmarks that Edgeyard itself submits.
         train: Begins a training of models if it is due, and notes the end of one.
@@ -194,6 +204,7 @@ class EngineParts:
     downloads_per_user: int = DEFAULT_PER_USER
     quotas: Callable[[], Quotas] = Quotas
     max_pending_total: Callable[[], int | None] = lambda: None
+    confirm_budget_s: Callable[[], float] = lambda: 0.0
     calls: Executor | None = None
     tariff: Tariff | None = None
     new_id: NewId = new_benchmark_id
@@ -223,6 +234,7 @@ class Engine:
         self._submission_forecaster = SubmissionForecaster(
             parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scales
         )
+        self._series_watch = SeriesWatch(parts.store, parts.clock)
         self._outages = Outages()
         self._adopter = Adopter(parts.store, parts.clock, parts.limits.user_time_s, parts.tariff)
         self._calls = parts.calls or ThreadPoolExecutor(parts.dispatch_threads, "edgeyard-call")
@@ -239,6 +251,7 @@ class Engine:
             Step.FORECAST: self._forecast,
             Step.SCHEDULES: self._fire_due,
             Step.CHECKS: self._advance_checks,
+            Step.SERIES: self._watch_series,
             Step.QUARANTINE: self._check_quarantines,
             Step.GARBAGE: lambda _: parts.collect_garbage(),
             Step.SAVE_TIME: lambda _: parts.save_time(),
@@ -257,6 +270,7 @@ class Engine:
             Step.FULL_REPAIR: self._parts.full_repair_s,
             Step.SCHEDULES: TICK_S,
             Step.CHECKS: TICK_S,
+            Step.SERIES: SERIES_INTERVAL_S,
             Step.QUARANTINE: TICK_S,
             Step.GARBAGE: GARBAGE_INTERVAL_S,
             Step.SAVE_TIME: SAVE_TIME_INTERVAL_S,
@@ -631,6 +645,14 @@ class Engine:
         parts = self._parts
         if advance_checks(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
             self.wake()
+
+    def _watch_series(self, wait_s: float) -> None:
+        parts = self._parts
+        self._series_watch.turn()
+        boards = self.boards()
+        if boards:  # otherwise nothing is known of the lab yet
+            budget_s = parts.confirm_budget_s()
+            advance_changes(parts.store, parts.files, parts.clock, boards, budget_s)
 
     def _take_recurring(self, *, refresh: bool) -> None:
         """Have schedules that are left to Nomad kept in line with it."""

@@ -19,6 +19,7 @@ class UsageBy(StrEnum):
     BOARD = "board"
     FAMILY = "family"
     ENGINE = "engine"
+    KIND = "kind"  # see `edgeyard.scheduler.model.accounts.ChargeKind`
 
 
 def month_of(moment: datetime) -> str:
@@ -41,7 +42,7 @@ def month_bounds(month: str) -> tuple[datetime, datetime]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """What one user, group, board, family or engine used.
+    """What one user, group, board, family, engine or kind used.
 
     Attributes:
         key: Which; None: not known, such as the board of a run that no host has named, or the

@@ -73,11 +73,12 @@ class Check:
         baseline: Name of the baseline for people: the id of a benchmark, or its model.
         candidate: Name of the candidate: its model, or the fields in which it differs.
         max_slowdown: Slowdown that is accepted, e.g. 0.03 for 3 %: how far the primary metric may
-            grow where lower is better, or fall where higher is better.
+            grow where lower is better, or fall where higher is better. Below 0: the candidate has
+            to be better by that much.
         budget_s: Time for all runs together from ``created_at`` on, seconds.
         max_pairs: Maximum number of pairs, `MIN_PAIRS` to `MAX_PAIRS`.
-        versions: Description and files of each of `SIDES`, as `edgeyard.scheduler.engine.intake`
-            packs them.
+        versions: Description and files of each of `SIDES` that is run, as
+            `edgeyard.scheduler.engine.intake` packs them.
         reason: Why it ended so, as a sentence; while it runs: why nothing is measured now, or "".
         target_uid: The board; None until the first run has shown it.
         metric: The primary metric that is compared; the p50 until a run has shown another one.
@@ -114,12 +115,31 @@ class Check:
         return self.created_at + timedelta(seconds=self.budget_s)
 
     @property
+    def runs_of_pair(self) -> int:
+        """How many runs a pair needs."""
+        return 1 if self.recorded_ids else len(SIDES)
+
+    @property
+    def confirms(self) -> bool | None:
+        """Whether it found the change that it looks for; None: it did not decide.
+
+        With a ``max_slowdown`` below 0 it looks for a candidate that is faster by that much.
+        """
+        if self.status not in (CheckStatus.PASSED, CheckStatus.FAILED):
+            return None
+        return (self.status is CheckStatus.FAILED) == (self.max_slowdown >= 0)
+
+    @property
     def next_side(self) -> str:
         """The version that is measured next; the order changes with each pair."""
+        if self.recorded_ids:
+            return CANDIDATE
         swapped = len(self.pairs) % 2 == 1
         return SIDES[swapped != (len(self.run_ids) == 1)]
 
     def run_of(self, side: str) -> str:
         """Return the run of a version in a pair that is complete."""
+        if self.recorded_ids:
+            return self.run_ids[0] if side == CANDIDATE else self.recorded_ids[len(self.pairs)]
         swapped = len(self.pairs) % 2 == 1
         return self.run_ids[swapped != (side == CANDIDATE)]

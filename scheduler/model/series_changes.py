@@ -14,6 +14,9 @@ from enum import StrEnum
 
 from edgeyard.scheduler.model.series import SeriesKey
 
+CONFIRM_BUDGET_S = 3600.0
+"""Default time for one confirming check with its waiting: ten pairs of runs of minutes."""
+
 
 class ChangeStatus(StrEnum):
     """Where a change is."""

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from edgeyard.scheduler.model.accounting import BoardMonth, UsageBy, UsageRow
+from edgeyard.scheduler.model.accounts import ChargeKind
 from edgeyard.scheduler.model.boards import BoardStateChange
 
 
@@ -20,6 +21,16 @@ class Accounting(Protocol):
             by: What the rows are.
             month: As `edgeyard.scheduler.model.accounting.month_of` writes it.
             user_id: Only of this user; None: of everybody.
+        """
+        ...
+
+    def board_s(self, kind: ChargeKind, target_uid: str, since: datetime) -> float:
+        """Return for how long attempts of a kind that nobody submits ran on a board, seconds.
+
+        Args:
+            kind: Neither benchmarks nor checks.
+            target_uid: The board.
+            since: Only attempts that ended from then on.
         """
         ...
 

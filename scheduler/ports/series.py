@@ -90,8 +90,11 @@ class SeriesStore(Protocol):
         """Return changes of series on a board that have one of these statuses, newest first."""
         ...
 
-    def undecided(self, limit: int) -> Sequence[SeriesChange]:
-        """Return changes that are suspected or being confirmed, oldest first."""
+    def undecided(self) -> Sequence[SeriesChange]:
+        """Return all changes that are being confirmed, and of each board the oldest suspected one.
+
+        They are in the order in which they were found.
+        """
         ...
 
     def changes_page(

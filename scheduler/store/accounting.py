@@ -14,15 +14,23 @@ from sqlalchemy import (
     func,
     literal,
     select,
+    text,
     true,
 )
 
 from edgeyard.scheduler.model.accounting import BoardMonth, UsageBy, UsageRow, month_bounds
+from edgeyard.scheduler.model.accounts import ChargeKind
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.boards import BoardStateChange
 from edgeyard.scheduler.ports import Accounting
 from edgeyard.scheduler.store.rows import Row, flat_row
-from edgeyard.scheduler.store.tables import board_months, board_states, charges, idle_times
+from edgeyard.scheduler.store.tables import (
+    IS_OF_EDGEYARD,
+    board_months,
+    board_states,
+    charges,
+    idle_times,
+)
 from edgeyard.scheduler.store.transaction import Transaction
 
 _KEYS: dict[UsageBy, tuple[Column[str], Column[str] | None]] = {
@@ -31,6 +39,7 @@ _KEYS: dict[UsageBy, tuple[Column[str], Column[str] | None]] = {
     UsageBy.BOARD: (charges.c.target_uid, None),
     UsageBy.FAMILY: (charges.c.family, idle_times.c.family),
     UsageBy.ENGINE: (charges.c.engine, None),
+    UsageBy.KIND: (charges.c.kind, None),
 }
 """Column of attempts, and that of idle times; None: a booking or lease has no such thing."""
 
@@ -111,6 +120,15 @@ class SqlAccounting(Accounting):
                 )
                 found[key] = found.get(key, UsageRow(key=key)).plus(idle, key)
         return sorted(found.values(), key=lambda each: (each.key is None, each.key or ""))
+
+    def board_s(self, kind: ChargeKind, target_uid: str, since: datetime) -> float:
+        query = select(func.sum(charges.c.board_s)).where(
+            text(IS_OF_EDGEYARD),
+            charges.c.kind == kind.value,
+            charges.c.target_uid == target_uid,
+            charges.c.settled_at >= since,
+        )
+        return float(cast("float | None", self._tx.value(query)) or 0.0)
 
     def add_board_months(self, times: Sequence[BoardMonth]) -> None:
         for each in times:

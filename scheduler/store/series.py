@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Select, exists, func, select, text, update
+from sqlalchemy import Select, exists, func, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import strict_json
@@ -51,6 +51,25 @@ _MEASURED = (
     .order_by(outcomes.c.seq)
 )
 _NEWEST_FIRST = (series_changes.c.found_at.desc(), series_changes.c.change_id.desc())
+_PLACED = (
+    select(
+        series_changes.c.change_id,
+        func.row_number()
+        .over(
+            partition_by=(series_changes.c.status, series_changes.c.target_uid),
+            order_by=(series_changes.c.found_at, series_changes.c.change_id),
+        )
+        .label("place"),
+    )
+    .where(text(IS_UNDECIDED))
+    .subquery()
+)
+_UNDECIDED = (
+    select(series_changes)
+    .join(_PLACED, _PLACED.c.change_id == series_changes.c.change_id)
+    .where(or_(_PLACED.c.place == 1, series_changes.c.status == ChangeStatus.CONFIRMING.value))
+    .order_by(series_changes.c.found_at, series_changes.c.change_id)
+)
 _ACTIVE = [each.value for each in ACTIVE_ALERTS]
 
 
@@ -149,14 +168,8 @@ class SqlSeries(SeriesStore):
         )
         return [_change(row) for row in self._tx.rows(query.order_by(*_NEWEST_FIRST).limit(limit))]
 
-    def undecided(self, limit: int) -> Sequence[SeriesChange]:
-        rows = self._tx.rows(
-            select(series_changes)
-            .where(text(IS_UNDECIDED))
-            .order_by(series_changes.c.found_at, series_changes.c.change_id)
-            .limit(limit)
-        )
-        return [_change(row) for row in rows]
+    def undecided(self) -> Sequence[SeriesChange]:
+        return [_change(row) for row in self._tx.rows(_UNDECIDED)]
 
     def changes_page(
         self,

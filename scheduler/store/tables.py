@@ -104,6 +104,9 @@ IS_UNDECIDED = "status IN ('confirming', 'suspected')"
 """As `LIVE_STATUSES`: changes of series that nothing has confirmed or refuted yet; of each series
 one at most."""
 
+IS_OF_EDGEYARD = "kind NOT IN ('benchmark', 'check')"
+"""As `LIVE_STATUSES`: charges of attempts that nobody submitted."""
+
 HAS_HCL = "state = 'ended' AND hcl <> ''"
 """As `LIVE_STATUSES`: ended attempts whose job's text was not pruned yet."""
 
@@ -592,6 +595,14 @@ Index(
     charges.c.user_id,
     sqlite_where=text("settled_at IS NULL"),
     postgresql_where=text("settled_at IS NULL"),
+)
+Index(
+    "ix_charges_kind",
+    charges.c.kind,
+    charges.c.target_uid,
+    charges.c.settled_at,
+    sqlite_where=text(IS_OF_EDGEYARD),
+    postgresql_where=text(IS_OF_EDGEYARD),
 )
 
 idle_times = Table(

@@ -81,15 +81,21 @@ def test_a_change_comes_back_as_it_was_stored(store: SqlStore) -> None:
 def test_a_series_has_one_change_that_is_not_decided(store: SqlStore) -> None:
     with store.write() as uow:
         uow.series.add_change(change(1))
-        uow.series.add_change(change(2, key=key(lineage="other")))
+        uow.series.add_change(change(2, key=key(lineage="other", target_uid="x-1")))
+        uow.series.add_change(change(4, key=key(lineage="other")))
         with pytest.raises(Conflict):
             uow.series.add_change(change(3))
         uow.series.save_change(change(1, status=ChangeStatus.CONFIRMING))
         uow.series.save_change(change(1, status=ChangeStatus.NOISE, ended_at=make.at(9)))
         uow.series.add_change(change(3))
     with store.read() as uow:
-        undecided = uow.series.undecided(limit=10)
+        undecided = uow.series.undecided()  # of each board one that is suspected
         assert [each.change_id for each in undecided] == ["alert-2", "alert-3"]
+    with store.write() as uow:
+        uow.series.save_change(change(3, status=ChangeStatus.CONFIRMING))
+    with store.read() as uow:
+        undecided = uow.series.undecided()
+        assert [each.change_id for each in undecided] == ["alert-2", "alert-3", "alert-4"]
         of_series = uow.series.changes_of([key().series_id], limit=10)
         assert [each.change_id for each in of_series] == ["alert-3", "alert-1"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -18,6 +18,7 @@ from edgeyard.scheduler.model.series import (
     raised_threshold,
 )
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
+from tests.builders import records as make
 from tests.builders.series import change, key, nights
 
 OPEN, CONFIRMED, RESOLVED = ChangeStatus.OPEN, ChangeStatus.CONFIRMED, ChangeStatus.RESOLVED
@@ -72,7 +73,7 @@ def test_higher_is_worse_unless_the_metric_says_otherwise() -> None:
 def test_one_point_constant_values_no_numbers_and_old_changes_are_no_news(
     points: Sequence[SeriesPoint],
 ) -> None:
-    now = points[-1].ended_at if points else datetime.min
+    now = points[-1].ended_at if points else make.at(0)
     assert suspicion(points, [], 0.0, now) is None
 
 

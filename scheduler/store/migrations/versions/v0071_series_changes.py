@@ -7,6 +7,7 @@ revision = "0071"
 down_revision = "0070"
 
 _UNDECIDED = sa.text("status IN ('confirming', 'suspected')")
+_OF_EDGEYARD = sa.text("kind NOT IN ('benchmark', 'check')")
 _TAGGED = (
     "UPDATE charges SET kind = 'check' WHERE EXISTS (SELECT 1 FROM benchmark_tags"
     " WHERE benchmark_tags.benchmark_id = charges.benchmark_id"
@@ -98,3 +99,10 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text, nullable=False, server_default=sa.text("'benchmark'")),
     )
     op.execute(_TAGGED)
+    op.create_index(
+        "ix_charges_kind",
+        "charges",
+        ["kind", "target_uid", "settled_at"],
+        sqlite_where=_OF_EDGEYARD,
+        postgresql_where=_OF_EDGEYARD,
+    )

@@ -1,0 +1,460 @@
+"""Suspected changes that Edgeyard confirms, or refutes, by runs of its own.
+
+The experiment is a check on the board of the series. Where the model's content changed, its old
+version is run against the new one, in turns. Where it did not, or where that shows no difference,
+the present version is run against the recorded results of the old level: so a level is known to be
+real although its cause is none that can be run again.
+
+A step is one transaction: however a server dies, another one finds the change as it was before or
+after the step, with its check or without, and starts none twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from edgeyard.errors import EdgeyardError, NotFound, Unavailable
+from edgeyard.scheduler.decide.change_points import LOOK_BACK
+from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
+from edgeyard.scheduler.decide.slowdown import judge
+from edgeyard.scheduler.engine.checks import log_check
+from edgeyard.scheduler.engine.intake import packed
+from edgeyard.scheduler.engine.series_watch import log_change
+from edgeyard.scheduler.model.accounts import ChargeKind
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    FileRole,
+    IfUnavailable,
+    JobDescription,
+)
+from edgeyard.scheduler.model.checks import (
+    BASELINE,
+    CANDIDATE,
+    CHECK_TAG,
+    CONFIRMATION_TAG,
+    DEFAULT_PAIRS,
+    MIN_PAIRS,
+    Check,
+    CheckStatus,
+)
+from edgeyard.scheduler.model.series import raised_threshold
+from edgeyard.scheduler.model.series_changes import (
+    ACTIVE_ALERTS,
+    ChangeStatus,
+    SeriesChange,
+)
+from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.twin.twin import BoardState, BoardView
+
+logger = logging.getLogger(__name__)
+
+MAX_CONFIRMATIONS = 4
+"""Changes that are confirmed at a time, in all; on a board it is one."""
+
+MAX_BOARD_SHARE = 0.02
+SHARE_WINDOW = timedelta(days=30)
+"""Of this time, a board spends at most `MAX_BOARD_SHARE` with confirmations."""
+
+MAX_WAIT = timedelta(days=7)
+"""For a board that is away; later the points that made a change suspicious are history."""
+
+_PRIORITY = 10  # an account's own limit bounds it
+_AWAY = frozenset(
+    {BoardState.OFFLINE, BoardState.DRAINED, BoardState.QUARANTINED, BoardState.UNHEALTHY}
+)
+_OLD_GONE = "the old version of the model: its file is no longer stored"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lab:
+    """What a step needs beyond the store.
+
+    Attributes:
+        boards: Every board as the twin knows it now, by its id.
+        files: Has the content of models.
+        budget_s: Time for a check; 0: none is started.
+    """
+
+    boards: Mapping[str, BoardView]
+    files: FileStore
+    budget_s: float
+    now: datetime
+
+
+def advance_changes(
+    store: Store,
+    files: FileStore,
+    clock: Clock,
+    boards: Sequence[BoardView],
+    budget_s: float,
+) -> int:
+    """Take the next step of changes that have one; one that breaks holds up no other.
+
+    Args:
+        store: Has the changes and the checks.
+        files: Has the content of models.
+        clock: The server's.
+        boards: Every board as the twin knows it now.
+        budget_s: Time for a check with its waiting, seconds; 0: none is started.
+
+    Returns:
+        How many changes moved on.
+
+    Raises:
+        Unavailable: The store can't take it now.
+    """
+    lab = _Lab(
+        boards={each.board.target_uid: each for each in boards},
+        files=files,
+        budget_s=budget_s,
+        now=clock.certain(),
+    )
+    with store.read() as uow:
+        due = [each.change_id for each in uow.series.undecided() if _has_step(uow, each)]
+    moved = 0
+    for change_id in due:
+        try:
+            moved += store.transact(partial(_step, change_id, lab))
+        except Unavailable:
+            raise
+        except Exception as error:
+            logger.exception(
+                "a confirmation broke", extra={"event": "series.broke", "change_id": change_id}
+            )
+            reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
+            why = f"its confirmation could not go on: {reason}"
+            store.transact(partial(_break_off, change_id, why, lab.now))
+    return moved
+
+
+def _has_step(uow: UnitOfWork, change: SeriesChange) -> bool:
+    if change.status is not ChangeStatus.CONFIRMING:
+        return True
+    try:
+        return uow.checks.get(change.check_ids[-1]).status is not CheckStatus.RUNNING
+    except NotFound:
+        return True
+
+
+def _step(change_id: str, lab: _Lab, uow: UnitOfWork) -> bool:
+    change = uow.series.change(change_id)
+    if change.status is ChangeStatus.SUSPECTED:
+        return _begin(uow, change, lab)
+    if change.status is ChangeStatus.CONFIRMING:
+        return _follow(uow, change, lab)
+    return False
+
+
+def _begin(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+    """Start the first check of a change, or end it where there can be none."""
+    if why := _never(uow, change, lab):
+        return _give_up(uow, change, why, lab.now)
+    if why := _not_now(uow, change, lab):
+        if lab.now - change.found_at > MAX_WAIT:
+            return _give_up(uow, change, f"it waited for {MAX_WAIT.days} days: {why}", lab.now)
+        if change.reason != f"it waits: {why}":
+            uow.series.save_change(replace(change, reason=f"it waits: {why}"))
+        return False
+    old, new = _found(uow, change.before_id), _found(uow, change.begin_id)
+    if old is not None and new is not None and _model(old) == _model(new):
+        return _compare_with_recorded(uow, change, lab)
+    if old is None or not _is_stored(old, lab):
+        unknown = replace(change, not_tested=(*change.not_tested, _OLD_GONE))
+        return _compare_with_recorded(uow, unknown, lab)
+    if new is None or not _is_stored(new, lab):
+        return _give_up(uow, change, _gone(change), lab.now)
+    check = _check(change, lab, {BASELINE: old, CANDIDATE: new})
+    return _start(uow, change, check, lab.now)
+
+
+def _never(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
+    """Return why a change can't be confirmed; "": it can."""
+    user_id, uid = change.key.user_id, change.key.target_uid
+    if lab.budget_s <= 0:
+        return "the lab confirms no changes (confirm_budget_s is 0)"
+    if uid not in lab.boards:
+        return f"the board {uid} is no longer in the lab"
+    try:
+        owner = uow.accounts.user(user_id)
+    except NotFound:
+        return f"the account {user_id} is gone"
+    if not owner.may_submit:
+        return f"the account {user_id} is disabled or may submit nothing"
+    credits_left = uow.credits.balance(user_id).credits_left
+    if credits_left is not None and credits_left <= 0:
+        return f"the account {user_id} has no credits left"
+    return ""
+
+
+def _not_now(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
+    """Return why a change can't be confirmed yet; "": it can."""
+    uid = change.key.target_uid
+    view = lab.boards[uid]
+    if view.state in _AWAY:
+        why = f" ({view.reason})" if view.reason else ""
+        return f"the board {uid} is {view.state.value}{why}"
+    confirming = [each for each in uow.series.undecided() if each.status is ChangeStatus.CONFIRMING]
+    if any(each.key.target_uid == uid for each in confirming):
+        return f"another change is being confirmed on {uid}"
+    if len(confirming) >= MAX_CONFIRMATIONS:
+        return f"{MAX_CONFIRMATIONS} other changes are being confirmed"
+    used_s = uow.accounting.board_s(ChargeKind.CONFIRMATION, uid, lab.now - SHARE_WINDOW)
+    if used_s >= MAX_BOARD_SHARE * SHARE_WINDOW.total_seconds():
+        days = SHARE_WINDOW.days
+        return f"confirmations took {MAX_BOARD_SHARE:.0%} of the time of {uid} within {days} days"
+    return ""
+
+
+def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+    """Start a check of the present version against results of the old level."""
+    new = _found(uow, change.begin_id)
+    if new is None or not _is_stored(new, lab):
+        return _give_up(uow, change, _gone(change), lab.now)
+    recorded = _old_level(uow, change, lab.now)[:DEFAULT_PAIRS]
+    if len(recorded) < MIN_PAIRS:
+        why = f"{len(recorded)} valid results of the old level are left, fewer than {MIN_PAIRS}"
+        return _give_up(uow, change, why, lab.now)
+    check = _check(change, lab, {CANDIDATE: new}, recorded)
+    return _start(uow, change, check, lab.now)
+
+
+def _old_level(uow: UnitOfWork, change: SeriesChange, now: datetime) -> list[str]:
+    """Return the valid points of the level before a change, newest first."""
+    points = uow.series.points(change.key, until=now, limit=LOOK_BACK)
+    earlier = uow.series.changes_of([change.key.series_id], limit=MAX_EARLIER_CHANGES)
+    begins = {
+        each.begin_id
+        for each in earlier
+        if each.change_id != change.change_id and each.status is not ChangeStatus.NOISE
+    }
+    found: list[str] = []
+    for each in points:
+        if each.benchmark_id == change.begin_id:
+            return found[::-1]
+        if each.benchmark_id in begins:
+            found = []
+        if each.value is not None and each.value > 0:
+            found.append(each.benchmark_id)
+    return []
+
+
+def _check(
+    change: SeriesChange,
+    lab: _Lab,
+    versions: Mapping[str, Benchmark],
+    recorded: Sequence[str] = (),
+) -> Check:
+    """Return a check of whether half of a suspected change is there."""
+    half = (abs(change.size) if change.worse else -abs(change.size)) / 2
+    uid = change.key.target_uid
+    return Check(
+        check_id=f"check-{secrets.token_hex(8)}",
+        user_id=change.key.user_id,
+        baseline=change.before_id,
+        candidate=versions[CANDIDATE].description.model,
+        max_slowdown=half,
+        budget_s=lab.budget_s,
+        max_pairs=len(recorded) or DEFAULT_PAIRS,
+        versions={
+            side: packed(_confirming(each.description, uid), each.files)
+            for side, each in versions.items()
+        },
+        created_at=lab.now,
+        target_uid=uid,
+        recorded_ids=tuple(recorded),
+    )
+
+
+def _confirming(description: JobDescription, target_uid: str) -> JobDescription:
+    """Return a description of the same work, to be run soon on one board."""
+    return replace(
+        description,
+        target=None,
+        target_uid=target_uid,
+        if_unavailable=IfUnavailable.NOTIFY,
+        name="",
+        series="",
+        tags=(CHECK_TAG, CONFIRMATION_TAG),
+        user_priority=_PRIORITY,
+        deadline=None,
+        start_time=None,
+        queue_timeout_s=None,
+        cron=None,
+        count=1,
+        affinities=(),
+        spreads=(),
+        job_completion_threshold=None,
+    )
+
+
+def _start(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -> bool:
+    uow.checks.add(check)
+    log_check(uow, check, "check.started", now)
+    uow.series.save_change(
+        replace(
+            change,
+            status=ChangeStatus.CONFIRMING,
+            check_ids=(*change.check_ids, check.check_id),
+            reason="",
+        )
+    )
+    return True
+
+
+def _follow(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+    """Take the outcome of a change's newest check."""
+    try:
+        check = uow.checks.get(change.check_ids[-1])
+    except NotFound:
+        return _give_up(uow, change, "its check was removed", lab.now)
+    if check.status is CheckStatus.RUNNING:
+        return False
+    if check.confirms is True:
+        return _confirm(uow, change, check, lab.now)
+    if check.recorded_ids and check.confirms is False:
+        return _refute(uow, change, check, lab.now)
+    if check.recorded_ids or check.status is CheckStatus.CANCELLED:
+        return _give_up(uow, change, check.reason, lab.now)
+    if check.confirms is None:
+        open_question = f"whether the model is the cause: {check.reason}"
+        change = replace(change, not_tested=(*change.not_tested, open_question))
+    return _compare_with_recorded(uow, change, lab)
+
+
+def _confirm(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -> bool:
+    confirmed = _measured(change, check)
+    confirmed = replace(confirmed, reason=check.reason, **_cause(uow, confirmed, check))
+    alert = _alert(uow, change)
+    if alert is None:
+        made = replace(confirmed, status=ChangeStatus.CONFIRMED, alert_id=None)
+        uow.series.save_change(made)
+        log_change(uow, made, "alert.confirmed", now)
+        return True
+    uow.series.save_change(replace(confirmed, status=ChangeStatus.MERGED, ended_at=now))
+    comes_back = (alert.size > 0) == (change.size > 0)
+    if alert.status in ACTIVE_ALERTS and not comes_back:
+        reason = f"the level before it is back since {change.begin_id}"
+        resolved = replace(alert, status=ChangeStatus.RESOLVED, reason=reason, ended_at=now)
+        uow.series.save_change(resolved)
+        log_change(uow, resolved, "alert.resolved", now)
+    elif alert.status is ChangeStatus.RESOLVED and comes_back:
+        reopened = replace(
+            alert,
+            status=ChangeStatus.CONFIRMED,
+            reason=f"it came back with {change.begin_id}",
+            reopened_at=now,
+            ended_at=None,
+            by_user_id=None,
+            note="",
+        )
+        uow.series.save_change(reopened)
+        log_change(uow, reopened, "alert.reopened", now)
+    return True
+
+
+def _alert(uow: UnitOfWork, change: SeriesChange) -> SeriesChange | None:
+    """Return the alert that a change takes back or brings back; None: it is a new one."""
+    try:
+        return None if change.alert_id is None else uow.series.change(change.alert_id)
+    except NotFound:
+        return None  # it was removed by its age
+
+
+def _measured(change: SeriesChange, check: Check) -> SeriesChange:
+    """Return a change with its size as a check has measured it."""
+    found = judge(
+        check.pairs, check.metric, max_slowdown=check.max_slowdown, max_pairs=check.max_pairs
+    )
+    if found.slowdown is None or found.low is None or found.high is None:
+        return change
+    is_lower_better = change.worse == (change.size > 0)
+    ends = (found.low, found.high) if is_lower_better else (-found.high, -found.low)
+    return replace(
+        change,
+        confirmed_size=found.slowdown if is_lower_better else -found.slowdown,
+        confirmed_low=ends[0],
+        confirmed_high=ends[1],
+    )
+
+
+def _cause(uow: UnitOfWork, change: SeriesChange, check: Check) -> dict[str, str]:
+    """Return what is known of the cause by the checks alone."""
+    if check.recorded_ids:
+        return {"cause": "unknown", "blame": ""}
+    how = "slower" if change.worse else "faster"
+    old, new = (
+        (_model(_found(uow, each)) or "")[:8] for each in (change.before_id, change.begin_id)
+    )
+    blame = (
+        f"the model: its version {new} is {how} than {old} on "
+        f"{change.key.target_uid} ({change.metric} {100 * change.best_size:+.1f} %)"
+    )
+    return {"cause": "model", "blame": blame}
+
+
+def _refute(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -> bool:
+    """End a change as noise, which raises the threshold of its series."""
+    noise = replace(
+        _measured(change, check), status=ChangeStatus.NOISE, reason=check.reason, ended_at=now
+    )
+    uow.series.save_change(noise)
+    series = uow.series.watched(change.key.series_id)
+    threshold = raised_threshold(series.threshold_now(now), change.size)
+    uow.series.save_watched(replace(series, threshold=threshold, threshold_at=now))
+    log_change(uow, noise, "series.noise", now)
+    return True
+
+
+def _give_up(uow: UnitOfWork, change: SeriesChange, why: str, now: datetime) -> bool:
+    """End a change that can't be confirmed: an alert only if its owner wants to hear of such."""
+    try:
+        is_wanted = uow.series.watched(change.key.series_id).alert_unconfirmed
+    except NotFound:
+        is_wanted = False
+    if is_wanted and change.alert_id is None:
+        opened = replace(change, status=ChangeStatus.OPEN, reason=why)
+        uow.series.save_change(opened)
+        log_change(uow, opened, "alert.open", now)
+        return True
+    ended = replace(change, status=ChangeStatus.UNCONFIRMED, reason=why, ended_at=now)
+    uow.series.save_change(ended)
+    log_change(uow, ended, "series.unconfirmed", now)
+    return True
+
+
+def _break_off(change_id: str, why: str, now: datetime, uow: UnitOfWork) -> None:
+    change = uow.series.change(change_id)
+    if change.status in (ChangeStatus.SUSPECTED, ChangeStatus.CONFIRMING):
+        _give_up(uow, change, why, now)
+
+
+def _found(uow: UnitOfWork, benchmark_id: str) -> Benchmark | None:
+    """Return a benchmark that is still stored."""
+    if uow.benchmarks.deleted(benchmark_id):
+        return None
+    try:
+        return uow.benchmarks.get(benchmark_id)
+    except NotFound:
+        return None
+
+
+def _model(benchmark: Benchmark | None) -> str | None:
+    """Return the hash of a benchmark's model."""
+    files = () if benchmark is None else benchmark.files
+    return next((each.sha256 for each in files if each.role is FileRole.MODEL), None)
+
+
+def _is_stored(benchmark: Benchmark, lab: _Lab) -> bool:
+    """Return whether all files of a benchmark are still there: what a URL has now may be others."""
+    return all(
+        each.sha256 is not None and lab.files.contains(each.sha256) for each in benchmark.files
+    )
+
+
+def _gone(change: SeriesChange) -> str:
+    return f"the files of {change.begin_id} are no longer stored, so that nothing can be run"

@@ -1,0 +1,525 @@
+"""A suspected change of a series: confirmed or refuted by runs of the lab's own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from edgeyard.scheduler.engine.checks import advance_checks
+from edgeyard.scheduler.engine.confirmation import (
+    MAX_BOARD_SHARE,
+    MAX_WAIT,
+    SHARE_WINDOW,
+    advance_changes,
+)
+from edgeyard.scheduler.engine.series_watch import SeriesWatch
+from edgeyard.scheduler.model.accounting import month_of
+from edgeyard.scheduler.model.accounts import Charge, ChargeKind
+from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.checks import CHECK_TAG, CONFIRMATION_TAG
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
+from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.twin.twin import BoardState, BoardView
+from tests.builders.api import BOARDS, Api, running
+from tests.builders.model_files import a_model_file
+
+BOARD = BOARDS[0].target_uid
+NOISE = (1.0, 1.002, 0.998, 1.001, 0.999)
+
+Measure = Callable[[str], float]
+"""What a run of a model measures now, ms."""
+
+
+@pytest.fixture
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("api")) as found:
+        for name in ("old.onnx", "new.onnx"):
+            found.upload(name, a_model_file(fill=name[:1].encode()))
+        yield found
+
+
+def point(api: Api, model: str, p50: float, **report: object) -> str:
+    """A night: the model is measured."""
+    api.clock.ahead += timedelta(days=1)
+    made = api.submit(model=model, series="detector", nb_inference=20)
+    measured(api, made, p50, **report)
+    return made
+
+
+def measured(api: Api, benchmark_id: str, p50: float, **changes: object) -> None:
+    """As if it had run, with this number."""
+    api.dispatched(benchmark_id)
+    report = {
+        "schema": "edgeyard/result/v1",
+        "status": "ok",
+        "benchmark_id": benchmark_id,
+        "inference_latency": {"unit": "ms", "p50": p50},
+        "verdict": {"verdict": "comparable", "reasons": []},
+        **changes,
+    }
+    answer = api.uploaded(benchmark_id, report)
+    assert answer.status_code == 201, answer.text
+    api.ended(benchmark_id, run_s=10.0)
+
+
+def nights(api: Api, model: str, count: int, p50: float) -> list[str]:
+    """So many nights, of which each is looked at."""
+    found = []
+    for number in range(count):
+        found.append(point(api, model, p50 * NOISE[number % len(NOISE)]))
+        SeriesWatch(api.store, api.clock).turn()
+    return found
+
+
+def regression(api: Api, *, new: float = 10.8) -> tuple[list[str], list[str]]:
+    """Eight nights of the old model, then nights of another one until it is suspected."""
+    return nights(api, "old.onnx", 8, 10.0), nights(api, "new.onnx", 4, new)
+
+
+def changes(api: Api) -> Sequence[SeriesChange]:
+    """All changes, newest first."""
+    with api.store.read() as uow:
+        found, _ = uow.series.changes_page(
+            user_id=None,
+            status=list(ChangeStatus),
+            lineage=None,
+            target_uid=None,
+            limit=50,
+            cursor=None,
+        )
+    return found
+
+
+def change(api: Api) -> SeriesChange:
+    """The newest."""
+    return changes(api)[0]
+
+
+def views(state: BoardState = BoardState.IDLE, reason: str = "") -> list[BoardView]:
+    return [
+        BoardView(
+            board=each,
+            state=state,
+            reason=reason,
+            host="host-1",
+            expected=True,
+            online=True,
+            drained=False,
+            holder=None,
+        )
+        for each in BOARDS
+    ]
+
+
+def step(api: Api, boards: Sequence[BoardView] | None = None, budget_s: float = 3600.0) -> None:
+    """One turn of whichever server leads now: nothing is kept between two of them."""
+    known = views() if boards is None else boards
+    advance_changes(api.store, api.files, api.clock, known, budget_s)
+    advance_checks(api.store, api.clock)
+
+
+def waiting_run(api: Api) -> Benchmark | None:
+    """The run of a check that is to be measured."""
+    which = BenchmarkFilter(tag=CHECK_TAG, status=frozenset({Status.PENDING}))
+    with api.store.read() as uow:
+        found, _ = uow.benchmarks.page(which, limit=5, cursor=None)
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+def driven(api: Api, measure: Measure, *, turns: int = 60) -> SeriesChange:
+    """Take steps, and measure what is to be measured, until the newest change is decided."""
+    for turn in range(turns):
+        step(api)
+        if change(api).status not in (ChangeStatus.SUSPECTED, ChangeStatus.CONFIRMING):
+            break
+        if (run := waiting_run(api)) is not None:
+            measured(api, run.benchmark_id, measure(run.description.model) * NOISE[turn % 5])
+    return change(api)
+
+
+def by_model(values: Mapping[str, float]) -> Measure:
+    return lambda model: values[model]
+
+
+SLOWER = by_model({"old.onnx": 10.0, "new.onnx": 10.8})
+
+
+def kinds(api: Api) -> list[str]:
+    """Events of changes, in order."""
+    return [each.kind for each in events(api)]
+
+
+def events(api: Api) -> list[Event]:
+    with api.store.read() as uow:
+        every = uow.log.events(after=0, limit=10_000)
+    return [each for each in every if each.kind.split(".")[0] in ("series", "alert")]
+
+
+def test_a_model_that_is_slower_is_suspected_confirmed_against_its_old_version_and_an_alert(
+    api: Api,
+) -> None:
+    old, new = regression(api)
+    found = change(api)
+    assert (found.status, found.begin_id, found.before_id) == (
+        ChangeStatus.SUSPECTED,
+        new[0],
+        old[-1],
+    )
+    step(api)
+    run = waiting_run(api)
+    assert run is not None
+    assert (run.user_id, run.description.target_uid) == ("alice", BOARD)
+    assert run.description.tags == (CHECK_TAG, CONFIRMATION_TAG)
+    assert run.description.user_priority == 5  # alice's own maximum
+    found = driven(api, SLOWER)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
+    assert found.confirmed_low is not None
+    assert found.confirmed_high is not None
+    assert found.confirmed_low < 0.08 < found.confirmed_high
+    assert "slower" in found.blame
+    assert kinds(api) == ["series.suspected", "alert.confirmed"]
+    event = events(api)[-1]
+    assert (event.user_id, event.data["change_id"]) == ("alice", found.change_id)
+    assert set(event.data) == {
+        *("change_id", "series_id", "lineage", "target_uid", "metric"),
+        *("size", "low", "high", "cause", "sentence"),
+    }
+    nights(api, "new.onnx", 3, 10.8)
+    assert len(changes(api)) == 1  # no repeats
+    with api.store.read() as uow:
+        (check_id,) = found.check_ids
+        assert uow.checks.get(check_id).max_slowdown == pytest.approx(found.size / 2)
+
+
+def test_runs_of_a_confirmation_are_charged_as_a_kind_of_their_own(api: Api) -> None:
+    months = {month_of(api.clock.now())}
+    regression(api)
+    driven(api, SLOWER)
+    months.add(month_of(api.clock.now()))
+    runs: Counter[str] = Counter()
+    for month in months:
+        report = api.as_().get(f"/v1/usage?by=kind&month={month}").json()
+        runs.update({each["key"]: each["runs"] for each in report["items"]})
+    assert runs["benchmark"] == 12
+    assert runs["confirmation"] >= 6
+    with api.store.read() as uow:
+        (charge, *_) = uow.credits.charges("alice", limit=1)
+    assert (charge.kind, charge.user_id) == (ChargeKind.CONFIRMATION, "alice")
+
+
+def test_a_board_that_moved_is_confirmed_against_recorded_results(api: Api) -> None:
+    old = nights(api, "old.onnx", 8, 10.0)
+    nights(api, "old.onnx", 4, 10.8)
+    found = driven(api, lambda _: 10.8)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "unknown")
+    with api.store.read() as uow:
+        check = uow.checks.get(found.check_ids[0])
+    assert check.recorded_ids == tuple(reversed(old))
+    assert [each.baseline_id for each in check.pairs] == old[::-1][: len(check.pairs)]
+
+
+def test_another_model_that_is_no_slower_is_not_to_blame_for_a_level_that_is_real(
+    api: Api,
+) -> None:
+    regression(api)
+    found = driven(api, lambda _: 10.8)  # both are slow now
+    assert (found.status, found.cause, len(found.check_ids)) == (
+        ChangeStatus.CONFIRMED,
+        "unknown",
+        2,
+    )
+
+
+def test_noise_is_recorded_and_raises_the_threshold_of_its_series(api: Api) -> None:
+    regression(api)
+    found = driven(api, lambda _: 10.0)
+    assert found.status is ChangeStatus.NOISE
+    assert found.reason.startswith("the slowdown is at most")
+    assert kinds(api) == ["series.suspected", "series.noise"]
+    with api.store.read() as uow:
+        series = uow.series.watched(found.key.series_id)
+    now = api.clock.now()
+    assert series.threshold_now(now) == pytest.approx(1.25 * found.size, rel=0.1)
+
+
+def test_a_model_that_is_faster_is_confirmed_as_better(api: Api) -> None:
+    regression(api, new=9.2)
+    found = driven(api, by_model({"old.onnx": 10.0, "new.onnx": 9.2}))
+    assert (found.status, found.worse) == (ChangeStatus.CONFIRMED, False)
+    assert found.confirmed_size == pytest.approx(-0.08, abs=0.01)
+    assert found.reason.startswith("it is faster by at least")
+
+
+def test_the_old_level_ends_the_alert_and_it_is_reopened_if_it_comes_back(api: Api) -> None:
+    regression(api)
+    alert = driven(api, SLOWER)
+    nights(api, "new.onnx", 3, 10.8)
+    nights(api, "old.onnx", 4, 10.0)
+    back = driven(api, SLOWER)
+    assert (back.status, back.alert_id) == (ChangeStatus.MERGED, alert.change_id)
+    resolved = changes(api)[-1]
+    assert resolved.status is ChangeStatus.RESOLVED
+    assert resolved.reason == f"the level before it is back since {back.begin_id}"
+    nights(api, "old.onnx", 3, 10.0)
+    nights(api, "new.onnx", 4, 10.8)
+    again = driven(api, SLOWER)
+    assert again.status is ChangeStatus.MERGED
+    reopened = changes(api)[-1]
+    assert (reopened.status, reopened.ended_at) == (ChangeStatus.CONFIRMED, None)
+    assert reopened.reopened_at is not None
+    assert [each for each in kinds(api) if each.startswith("alert.")] == [
+        "alert.confirmed",
+        "alert.resolved",
+        "alert.reopened",
+    ]
+
+
+def gone(api: Api, benchmark_id: str) -> None:
+    """As if its model had been pruned."""
+    with api.store.read() as uow:
+        for file in uow.benchmarks.get(benchmark_id).files:
+            assert file.sha256 is not None
+            api.files.path(file.sha256).unlink()
+
+
+def test_an_old_version_that_is_gone_is_said_not_to_be_tested(api: Api) -> None:
+    old, _ = regression(api)
+    gone(api, old[-1])
+    found = driven(api, SLOWER)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "unknown")
+    assert found.not_tested == ("the old version of the model: its file is no longer stored",)
+
+
+def test_without_the_present_version_nothing_can_be_run(api: Api) -> None:
+    _, new = regression(api)
+    gone(api, new[0])
+    step(api)
+    found = change(api)
+    assert found.status is ChangeStatus.UNCONFIRMED
+    assert f"the files of {new[0]} are no longer stored" in found.reason
+    assert kinds(api) == ["series.suspected", "series.unconfirmed"]
+
+
+def test_what_cannot_be_confirmed_is_an_alert_only_where_that_is_asked_for(api: Api) -> None:
+    regression(api)
+    with api.store.write() as uow:
+        series = uow.series.watched(change(api).key.series_id)
+        uow.series.save_watched(replace(series, alert_unconfirmed=True))
+    step(api, budget_s=0.0)
+    found = change(api)
+    assert found.status is ChangeStatus.OPEN
+    assert found.reason == "the lab confirms no changes (confirm_budget_s is 0)"
+    assert kinds(api) == ["series.suspected", "alert.open"]
+
+
+def remove_credits(api: Api) -> None:
+    answer = api.as_("operator").post("/v1/users/alice/credits", json={"credits": 0})
+    assert answer.status_code == 200, answer.text
+
+
+def make_viewer(api: Api) -> None:
+    api.as_("operator").patch("/v1/users/alice", json={"role": "viewer"})
+
+
+@pytest.mark.parametrize(
+    ("prepare", "boards", "why"),
+    [
+        (remove_credits, None, "has no credits left"),
+        (make_viewer, None, "is disabled or may submit nothing"),
+        (lambda api: None, [], f"the board {BOARD} is no longer in the lab"),
+    ],
+)
+def test_an_owner_without_means_and_a_board_that_is_gone_end_it_with_a_sentence(
+    api: Api, prepare: Callable[[Api], object], boards: list[BoardView] | None, why: str
+) -> None:
+    regression(api)
+    prepare(api)
+    step(api, boards)
+    assert change(api).status is ChangeStatus.UNCONFIRMED
+    assert why in change(api).reason
+
+
+def test_a_board_that_is_away_is_waited_for_but_not_for_ever(api: Api) -> None:
+    regression(api)
+    away = views(BoardState.DRAINED, "a new fan")
+    step(api, away)
+    found = change(api)
+    assert found.status is ChangeStatus.SUSPECTED
+    assert found.reason == f"it waits: the board {BOARD} is drained (a new fan)"
+    step(api)
+    assert change(api).status is ChangeStatus.CONFIRMING
+    assert change(api).reason == ""
+
+
+def test_a_board_that_stays_away_ends_it(api: Api) -> None:
+    regression(api)
+    api.clock.ahead += MAX_WAIT + timedelta(hours=1)
+    step(api, views(BoardState.QUARANTINED))
+    assert change(api).status is ChangeStatus.UNCONFIRMED
+    assert "it waited for 7 days" in change(api).reason
+
+
+def test_a_board_spends_a_small_share_of_its_time_with_confirmations(api: Api) -> None:
+    regression(api)
+    now = api.clock.now()
+    used = Charge(
+        benchmark_id="b-earlier",
+        attempt=1,
+        user_id="bob",
+        family="rpi4b",
+        rate=1.0,
+        time_limit_s=1.0,
+        reserved=0.0,
+        reserved_at=now,
+        target_uid=BOARD,
+        board_s=MAX_BOARD_SHARE * SHARE_WINDOW.total_seconds(),
+        settled_at=now - timedelta(days=29),
+        kind=ChargeKind.CONFIRMATION,
+    )
+    with api.store.write() as uow:
+        uow.credits.add_charges([used])
+    step(api)
+    assert "confirmations took 2% of the time" in change(api).reason
+    api.clock.ahead += timedelta(days=2)
+    step(api)
+    assert change(api).status is ChangeStatus.CONFIRMING
+
+
+def test_a_check_that_is_cancelled_ends_it(api: Api) -> None:
+    regression(api)
+    step(api)
+    (check_id,) = change(api).check_ids
+    api.as_().post(f"/v1/checks/{check_id}/cancel")
+    step(api)
+    assert (change(api).status, change(api).reason) == (
+        ChangeStatus.UNCONFIRMED,
+        "alice cancelled it",
+    )
+
+
+def test_a_budget_that_is_spent_ends_it(api: Api) -> None:
+    regression(api)
+    for _ in range(2):  # the old version against the new one, then recorded results
+        step(api, budget_s=60)
+        api.clock.ahead += timedelta(seconds=61)
+        step(api, budget_s=60)
+    step(api, budget_s=60)
+    found = change(api)
+    assert found.status is ChangeStatus.UNCONFIRMED
+    assert found.reason == "the budget of 60 s was spent after 0 pairs"
+    assert found.not_tested[0].startswith("whether the model is the cause: ")
+
+
+@pytest.mark.parametrize("where", ["commit:before", "commit:after"])
+def test_a_server_that_dies_between_any_two_steps_loses_and_doubles_nothing(
+    api: Api, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each step is taken by a server that dies around its commit, then by another one."""
+
+    class _Died(BaseException):
+        pass
+
+    def die(name: str) -> None:
+        if name == where:
+            raise _Died
+
+    def twice(turn: Callable[[], object]) -> None:
+        with monkeypatch.context() as dying:
+            dying.setattr("edgeyard.scheduler.store.sql_store.failpoint", die)
+            with suppress(_Died):  # a turn that has nothing to store lives
+                turn()
+        turn()
+
+    def watch() -> object:
+        return SeriesWatch(api.store, api.clock).turn()
+
+    for model, count, level in (("old.onnx", 8, 10.0), ("new.onnx", 4, 10.8)):
+        for number in range(count):
+            point(api, model, level * NOISE[number % 5])
+            twice(watch)
+    for turn in range(40):
+        twice(partial(advance_changes, api.store, api.files, api.clock, views(), 3600.0))
+        twice(lambda: advance_checks(api.store, api.clock))
+        if change(api).status is ChangeStatus.CONFIRMED:
+            break
+        if (run := waiting_run(api)) is not None:
+            measured(api, run.benchmark_id, SLOWER(run.description.model) * NOISE[turn % 5])
+    assert len(changes(api)) == 1
+    assert len(change(api).check_ids) == 1
+    assert kinds(api) == ["series.suspected", "alert.confirmed"]
+    with api.store.read() as uow:
+        check = uow.checks.get(change(api).check_ids[0])
+    runs, _ = page_of_runs(api)
+    assert len(runs) == 2 * len(check.pairs)
+
+
+def page_of_runs(api: Api) -> Any:
+    with api.store.read() as uow:
+        return uow.benchmarks.page(BenchmarkFilter(tag=CHECK_TAG), limit=100, cursor=None)
+
+
+def test_a_watch_that_breaks_on_one_series_goes_on_with_the_others(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nights(api, "old.onnx", 1, 10.0)
+    with api.store.write() as uow:
+        (known,) = [uow.series.watched(each) for each in [series_id(api)]]
+        other = replace(known.key, lineage="another")
+        uow.series.mark_due([known.key, other], api.clock.now())
+
+    def broken(points: object, earlier: object, threshold: float, now: object) -> None:
+        raise ValueError("no such noise")
+
+    monkeypatch.setattr("edgeyard.scheduler.engine.series_watch.suspicion", broken)
+    assert SeriesWatch(api.store, api.clock).turn() == 0
+    with api.store.read() as uow:
+        assert uow.series.due(10) == []
+
+
+def series_id(api: Api) -> str:
+    found = api.as_().get("/v1/series").json()["items"]
+    return str(found[0]["series_id"])
+
+
+def test_ten_thousand_series_at_once_are_looked_at_a_few_a_turn(api: Api) -> None:
+    point(api, "old.onnx", 10.0)
+    SeriesWatch(api.store, api.clock).turn()
+    with api.store.write() as uow:
+        known = uow.series.watched(series_id(api)).key
+        many = [replace(known, lineage=f"series {number}") for number in range(120)]
+        uow.series.mark_due(many, api.clock.now())
+    watch = SeriesWatch(api.store, api.clock)
+    left = []
+    for _ in range(4):
+        watch.turn()
+        with api.store.read() as uow:
+            left.append(len(uow.series.due(1000)))
+    assert left == [70, 20, 0, 0]
+
+
+def test_times_of_a_clock_that_was_ahead_are_left_out(api: Api) -> None:
+    nights(api, "old.onnx", 8, 10.0)
+    api.clock.ahead += timedelta(days=400)
+    nights(api, "old.onnx", 3, 10.8)
+    api.clock.ahead -= timedelta(days=400)
+    before = len(changes(api))
+    nights(api, "old.onnx", 3, 10.0)
+    assert len(changes(api)) == before
+
+
+def test_two_models_of_other_inputs_under_one_lineage_are_two_series(api: Api) -> None:
+    feeds = {"x": {"shape": [32, 64], "dtype": "float32"}}
+    nights(api, "old.onnx", 8, 10.0)
+    for number in range(4):
+        point(api, "new.onnx", 20.0 * NOISE[number], feeds=feeds)
+        SeriesWatch(api.store, api.clock).turn()
+    assert not changes(api)
