@@ -27,6 +27,7 @@ from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import (
     accounts,
     acts,
+    alerts,
     benchmarks,
     campaigns,
     checks,
@@ -75,6 +76,7 @@ ROUTERS: tuple[Router, ...] = (
     inspection.router,
     results.router,
     campaigns.router,
+    alerts.router,
     checks.router,
     series.router,
     files.router,

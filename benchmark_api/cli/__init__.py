@@ -42,6 +42,7 @@ COMMANDS = {
     "queue": "benchmarks",
     "results": "results",
     "series": "series",
+    "alerts": "alerts",
     "check": "checking",
     "checks": "checking",
     "limits": "nouns",

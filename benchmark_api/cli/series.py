@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib, check_plot
-from edgeyard.benchmark_api.cli.program import Output, Session, add_group
+from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group
 from edgeyard.benchmark_api.cli.unknown_names import refuse_unknown_board, refuse_unknown_family
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.schemas.answers import as_json
@@ -35,6 +35,8 @@ from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from edgeyard.benchmark_api.schemas.answers import WatchedSeries
 
 
 _BEFORE = (
@@ -70,6 +72,11 @@ _AFTER = (
 )
 
 
+def _threshold(row: Row) -> str:
+    threshold = float(str(row.get("threshold") or 0.0))
+    return f"{100 * threshold:.1f} %" if threshold >= 0.0005 else ""
+
+
 _SERIES = (
     Column(title="SERIES", of=field("lineage")),
     Column(title="BOARD", of=field("target_uid"), whole=True),
@@ -77,9 +84,13 @@ _SERIES = (
     Column(title="TYPE", of=field("benchmark_type")),
     Column(title="POINTS", of=field("points"), right=True),
     Column(title="NEWEST", of=lambda row: local_time(row.get("last_at"))),
+    Column(title="ALERT", of=field("alert_id"), whole=True, always=False),
+    Column(title="THRESHOLD", of=lambda row: _threshold(row), right=True, always=False),
     Column(title="ID", of=field("series_id"), whole=True, from_width=110),
     Column(title="OWNER", of=field("user_id"), from_width=130),
 )
+
+SeriesId = Annotated[str, typer.Argument(metavar="SERIES_ID", show_default=False)]
 
 _Board = Annotated[
     str | None, typer.Option("--board", metavar="TARGET_UID", help="Only of this board.")
@@ -133,10 +144,11 @@ def show_series(
     """Show the results of a lineage over time, each against the one before it in its series.
 
     These are the newest 500. New versions of the model and of the engine stay in the series, and
-    CHANGES states them. SUSPECTED is by
-    how much the level of a series seems to have changed from this result on; nothing has confirmed
-    it. Results of another board, engine, type, or of other inputs or parameters
-    are series of their own, with a number each. Runs of `edgeyard check` are in none.
+    CHANGES states them. SUSPECTED is by how much the level of a series seems to have changed from
+    this result on. What became of such changes is below: alerts, noise, and those that could not be
+    confirmed, with the threshold below which a change is known as noise. Results of another board,
+    engine, type, or of other inputs or parameters are series of their own, with a number each. Runs
+    of `edgeyard check` are in none.
     """
     if plot is not None:
         check_plot(plot)
@@ -161,11 +173,39 @@ def show_series(
         emit_csv([series_frame_row(row) for row in rows])
     else:
         emit(session.output, rows, (), "")
+    if session.output is Output.TABLE:
+        _show_changes([as_json(each) for each in found.changes], found.watched)
     if found.truncated:
         session.report(f"the newest {len(rows)} results; --since shows fewer")
     if plot is not None:
         draw_series(rows, plot)
         session.report(f"wrote {plot}")
+
+
+@act
+def reset_threshold(session: Session, series_id: SeriesId) -> None:
+    """Let small changes of a series be suspected again that noise had hidden."""
+    found = session.client.reset_threshold(series_id)
+    session.report(f"{found.series_id} has no threshold: changes of any size are suspected")
+
+
+@act
+def set_series(
+    session: Session,
+    series_id: SeriesId,
+    alert_unconfirmed: Annotated[
+        bool,
+        typer.Option(
+            "--alert-unconfirmed/--no-alert-unconfirmed",
+            help="Whether suspected changes that could not be confirmed are alerts, too.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Set what the owner of a series wants of its alerts."""
+    found = session.client.set_series(series_id, alert_unconfirmed=alert_unconfirmed)
+    what = "are alerts, too" if found.alert_unconfirmed else "are no alerts"
+    session.report(f"{found.series_id}: changes that could not be confirmed {what}")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -174,8 +214,28 @@ def add_to(app: typer.Typer) -> None:
         app,
         "series",
         "Results over time: of one lineage, on a board, by an engine.",
-        {"list": list_series, "show": show_series},
+        {
+            "list": list_series,
+            "show": show_series,
+            "reset-threshold": reset_threshold,
+            "set": set_series,
+        },
     )
+
+
+def _show_changes(changes: Sequence[Row], watched: Sequence[WatchedSeries]) -> None:
+    """Print what became of the changes of series, and their thresholds."""
+    from edgeyard.benchmark_api.cli.alerts import CHANGES
+
+    parts: list[RenderableType] = []
+    if changes:
+        parts.append(table(changes, CHANGES, console().width))
+    for each in watched:
+        if threshold := _threshold(as_json(each)):
+            what = f"of {each.series_id}: smaller changes are known as noise until it has fallen"
+            parts.append(note(f"threshold {threshold}", what))
+    if parts:
+        show("", *parts)
 
 
 def _table(rows: Sequence[Row]) -> list[RenderableType]:

@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from edgeyard.benchmark_api.pages import (
     acts,
+    alerts,
     assets,
     benchmarks,
     boards,
@@ -32,6 +33,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     submit.router,
     shares.router,
     compare.router,
+    alerts.router,
     checks.router,
     usage.router,
     history.router,

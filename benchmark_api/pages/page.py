@@ -77,6 +77,8 @@ _NOTICES = {
     "`edgeyard schedules list` shows it.",
     "retried": "This is the new benchmark; it repeats the other one.",
     "check-cancelled": "The check is cancelled.",
+    "alert-resolved": "The alert is resolved. If its level comes back, it is reopened.",
+    "alert-dismissed": "The alert is dismissed.",
     "share-revoked": "The link is revoked: its address is not found any more.",
     "policy-active": "The policy decides from the next cycle on.",
     "policy-active-ended": "The configured policy decides from the next cycle on.",

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query
 from pydantic import AwareDatetime
 
-from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.routes.results import extended, newest_reports, summaries
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
-from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED
+from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, SeriesSettingsIn, parse
 from edgeyard.benchmark_api.sdk.comparison import over_time, valid_value
+from edgeyard.errors import NotFound
 from edgeyard.scheduler.decide.change_points import change_points
+from edgeyard.scheduler.engine.alerts import reset_threshold, set_alert_unconfirmed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
-from edgeyard.scheduler.model.series import SeriesKey
+from edgeyard.scheduler.model.series import SeriesKey, WatchedSeries
+from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS
 from edgeyard.scheduler.model.workload import work_of_series
-from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/v1/series", tags=["results"])
 
 _PAGE = 500
+_CHANGES = 200
 
 
 @router.get("")
@@ -59,6 +65,14 @@ def list_series(
     )
     with context.services.store.read() as uow:
         found, following = uow.benchmarks.series(which, limit=limit, cursor=cursor)
+        ids = [each.key.series_id for each in found]
+        watched = {each.key.series_id: each for each in uow.series.watched_many(ids)}
+        alerts = {
+            each.key.series_id: each.change_id
+            for each in reversed(uow.series.changes_of(ids, limit=_PAGE))
+            if each.status in ACTIVE_ALERTS
+        }
+    now = context.services.clock.now()
     items = [
         shapes.Series(
             series_id=each.key.series_id,
@@ -70,6 +84,10 @@ def list_series(
             points=each.points,
             first_at=each.first_at,
             last_at=each.last_at,
+            threshold=known.threshold_now(now)
+            if (known := watched.get(each.key.series_id)) is not None
+            else 0.0,
+            alert_id=alerts.get(each.key.series_id),
         )
         for each in found
     ]
@@ -109,13 +127,17 @@ def points(
         own = list(reversed(newest_first))
         reports = newest_reports(uow, own)
         rows = summaries(uow, own, reports)
-    items, shown = {}, []
-    for benchmark, row in zip(own, rows, strict=True):
-        report = reports.get(benchmark.benchmark_id)
-        items[benchmark.benchmark_id] = row
-        shown.append({**as_json(row), **_facts(benchmark, report.report if report else {})})
+        items, shown = {}, []
+        for benchmark, row in zip(own, rows, strict=True):
+            report = reports.get(benchmark.benchmark_id)
+            items[benchmark.benchmark_id] = row
+            shown.append({**as_json(row), **_facts(benchmark, report.report if report else {})})
+        ids = sorted({str(each["series_id"]) for each in shown})
+        watched = uow.series.watched_many(ids)
+        changes = uow.series.changes_of(ids, limit=_CHANGES)
     compared = over_time(shown)
     suspected = _suspected(compared)
+    now = context.services.clock.now()
     return Answer(
         shapes.SeriesPoints(
             items=[
@@ -126,10 +148,71 @@ def points(
                 )
                 for row in compared
             ],
+            watched=[views.watched_series(each, now) for each in watched],
+            changes=[views.series_change(context.services, each) for each in changes],
             left_out=len(own) - len(compared),
             truncated=older is not None,
         )
     )
+
+
+@router.get("/{series_id}")
+def show(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.WatchedSeries]:
+    """What the watch over a series knows: its threshold, and what its owner wants of alerts.
+
+    404 also where the watch has seen none of its results yet.
+    """
+    services = context.services
+    with services.store.read() as uow:
+        found = _visible(uow, series_id, caller)
+    return Answer(views.watched_series(found, services.clock.now()))
+
+
+@router.delete("/{series_id}/threshold")
+def reset(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.WatchedSeries]:
+    """Let small changes be suspected again that noise had hidden."""
+    return _changed(series_id, caller, context, reset_threshold)
+
+
+@router.put("/{series_id}/settings", openapi_extra=accepts("SeriesSettingsIn"))
+def set_settings(
+    series_id: str, body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.WatchedSeries]:
+    """Set whether suspected changes that could not be confirmed are alerts, too."""
+    wanted = parse(SeriesSettingsIn, body.tree()).alert_unconfirmed
+
+    def change(uow: UnitOfWork, series_id: str, now: datetime, by: str) -> WatchedSeries:
+        return set_alert_unconfirmed(uow, series_id, wanted, now, by)
+
+    return _changed(series_id, caller, context, change)
+
+
+def _changed(
+    series_id: str,
+    caller: Caller,
+    context: Context,
+    change: Callable[[UnitOfWork, str, datetime, str], WatchedSeries],
+) -> Answer[shapes.WatchedSeries]:
+    services = context.services
+    now = services.clock.now()
+
+    def apply(uow: UnitOfWork) -> WatchedSeries:
+        _visible(uow, series_id, caller)
+        return change(uow, series_id, now, caller.user_id)
+
+    return Answer(views.watched_series(services.store.transact(apply), now))
+
+
+def _visible(uow: UnitOfWork, series_id: str, caller: Caller) -> WatchedSeries:
+    """Return a series that the caller may see.
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the two look the same.
+    """
+    found = uow.series.watched(series_id)
+    if not caller.may_see(found.key.user_id):
+        raise NotFound("series", series_id)
+    return found
 
 
 def _suspected(rows: Sequence[Mapping[str, object]]) -> dict[str, shapes.SuspectedChange]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -32,6 +33,8 @@ from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report, ResultFile, Upload, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.series import SeriesKey, WatchedSeries
+from edgeyard.scheduler.model.series_changes import SeriesChange
 from edgeyard.scheduler.model.shares import Share
 from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.model.users import ApiToken, User
@@ -309,6 +312,41 @@ def check(services: Services, check: Check, warnings: Sequence[str] = ()) -> sha
         links={"self": url(services, "v1", "checks", check.check_id)},
         warnings=list(warnings),
     )
+
+
+def series_change(services: Services, change: SeriesChange) -> shapes.SeriesChange:
+    """Return a change of a series, with its sentence."""
+    return same(
+        shapes.SeriesChange,
+        change,
+        **_series(change.key),
+        status=change.status.value,
+        sentence=change.sentence(),
+        check_ids=list(change.check_ids),
+        not_tested=list(change.not_tested),
+        links={
+            "self": url(services, "v1", "alerts", change.change_id),
+            "begin": url(services, "v1", "benchmarks", change.begin_id),
+            "before": url(services, "v1", "benchmarks", change.before_id),
+        },
+    )
+
+
+def watched_series(series: WatchedSeries, now: datetime) -> shapes.WatchedSeries:
+    """Return what the watch knows of a series now."""
+    threshold = series.threshold_now(now)
+    return same(shapes.WatchedSeries, series, **_series(series.key), threshold=threshold)
+
+
+def _series(key: SeriesKey) -> dict[str, str]:
+    return {
+        "series_id": key.series_id,
+        "lineage": key.lineage,
+        "user_id": key.user_id,
+        "target_uid": key.target_uid,
+        "runtime": key.engine,
+        "benchmark_type": key.benchmark_type,
+    }
 
 
 def charge(charge: Charge) -> shapes.Charge:

@@ -777,6 +777,91 @@ class SuspectedChange(Struct, frozen=True, kw_only=True):
     high: float
 
 
+class SeriesChange(Struct, frozen=True, kw_only=True):
+    """A change of the level of a series: suspected, confirmed by runs or refuted, an alert.
+
+    ``size`` is the level after it over that before it, less 1 (0.05: the numbers are 5 % higher),
+    with its 95 % interval, as suspected; ``confirmed_size`` the same as a check has measured it,
+    null where none has. ``worse``: the new level is the worse one. It begins with ``begin_id``;
+    ``before_id`` is the last valid result before it. ``status``: ``suspected`` and ``confirming``
+    are not decided, ``noise`` is refuted, ``unconfirmed`` could be neither; alerts are
+    ``confirmed``, ``open`` (could not be confirmed, and its owner wants to hear of such),
+    ``resolved`` and ``dismissed``; one that is ``merged`` ended or reopened ``alert_id``.
+    ``reason`` states why it is there, ``blame`` why ``cause`` is its cause, ``not_tested`` what was
+    not tested. ``by_user_id`` ended it, for the reason ``note``; null: nobody did.
+    """
+
+    change_id: str
+    series_id: str
+    lineage: str
+    user_id: str
+    target_uid: str
+    runtime: str
+    benchmark_type: str
+    status: Literal[
+        "suspected",
+        "confirming",
+        "noise",
+        "unconfirmed",
+        "confirmed",
+        "open",
+        "resolved",
+        "dismissed",
+        "merged",
+    ]
+    sentence: str
+    begin_id: str
+    before_id: str
+    metric: str
+    worse: bool
+    size: float
+    low: float
+    high: float
+    confirmed_size: float | None
+    confirmed_low: float | None
+    confirmed_high: float | None
+    found_at: datetime
+    alert_id: str | None
+    check_ids: list[str]
+    reason: str
+    cause: str
+    blame: str
+    not_tested: list[str]
+    reopened_at: datetime | None
+    ended_at: datetime | None
+    by_user_id: str | None
+    note: str
+    links: dict[str, str]
+
+
+class Alerts(Struct, frozen=True, kw_only=True):
+    """A page of alerts, newest first."""
+
+    items: list[SeriesChange]
+    next_cursor: str | None
+
+
+class WatchedSeries(Struct, frozen=True, kw_only=True):
+    """What the watch over a series knows of it beyond its points.
+
+    ``threshold`` is the size of a change, a share, below which nothing is suspected now: noise of
+    that size is known. It was raised at ``threshold_at`` last, and falls by half in 30 days.
+    ``looked_at`` is when the series was looked at last. ``alert_unconfirmed``: changes that could
+    not be confirmed are alerts, too.
+    """
+
+    series_id: str
+    lineage: str
+    user_id: str
+    target_uid: str
+    runtime: str
+    benchmark_type: str
+    threshold: float
+    threshold_at: datetime | None
+    looked_at: datetime | None
+    alert_unconfirmed: bool
+
+
 class SeriesPoint(ResultRow, frozen=True, kw_only=True):
     """A result as a point of its series, relative to the one before it.
 
@@ -812,10 +897,13 @@ class SeriesPoints(Struct, frozen=True, kw_only=True):
     """Results of a lineage over time, the oldest first.
 
     ``left_out`` counts completed benchmarks that are not among them, because they have no primary
-    metric. ``truncated``: there are older ones.
+    metric. ``truncated``: there are older ones. ``watched`` is what the watch knows of their
+    series, and ``changes`` are the changes of these, newest first, whatever became of them.
     """
 
     items: list[SeriesPoint]
+    watched: list[WatchedSeries]
+    changes: list[SeriesChange]
     left_out: int
     truncated: bool
 
@@ -825,7 +913,8 @@ class Series(Struct, frozen=True, kw_only=True):
 
     ``series_id`` is equal where lineage, owner, board, engine, type, inputs, parameters, data set,
     batch size, training and metric are. ``points`` counts its benchmarks; the oldest ended at
-    ``first_at``, the newest at ``last_at``.
+    ``first_at``, the newest at ``last_at``. ``threshold`` is the size of a change below which
+    nothing is suspected, a share; ``alert_id`` the alert that is confirmed or open, null: none.
     """
 
     series_id: str
@@ -837,6 +926,8 @@ class Series(Struct, frozen=True, kw_only=True):
     points: int
     first_at: datetime
     last_at: datetime
+    threshold: float
+    alert_id: str | None
 
 
 class SeriesList(Struct, frozen=True, kw_only=True):

@@ -383,6 +383,24 @@ class CheckIn(BaseModel):
     max_pairs: Annotated[int, Field(ge=MIN_PAIRS, le=MAX_PAIRS)] = DEFAULT_PAIRS
 
 
+class AlertEndIn(BaseModel):
+    """Why an alert is resolved or dismissed; the header ``X-Edgeyard-Reason`` may state it, too."""
+
+    model_config = _STRICT
+
+    reason: LongText = ""
+
+
+class SeriesSettingsIn(BaseModel):
+    """What the owner of a series wants of its alerts."""
+
+    model_config = _STRICT
+
+    alert_unconfirmed: bool = Field(
+        description="Whether a suspected change that could not be confirmed is an alert, too."
+    )
+
+
 class DrainIn(BaseModel):
     """Reason for draining a board."""
 

@@ -42,6 +42,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     ResultRows,
     Scenario,
     Series,
+    SeriesChange,
     SeriesPoints,
     Share,
     Shares,
@@ -50,6 +51,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     SubmissionAnswer,
     UsageReport,
     UserFile,
+    WatchedSeries,
     as_json,
 )
 from edgeyard.benchmark_api.schemas.answers import Benchmark as BenchmarkAnswer
@@ -754,6 +756,85 @@ class Client:
             "submitted_from": submitted_from,
         }
         return read_answer(self.api.get("/v1/series/points", params), SeriesPoints)
+
+    def alerts(
+        self,
+        status: str | None = None,
+        *,
+        series: str | None = None,
+        target_uid: str | None = None,
+    ) -> Iterator[SeriesChange]:
+        """Yield alerts, newest first: changes of series that runs have confirmed.
+
+        Args:
+            status: Only those that are ``active`` (confirmed or open), ``confirmed``, ``open``,
+                ``resolved`` or ``dismissed``; None: all.
+            series: Only of this lineage.
+            target_uid: Only on this board.
+        """
+        params = {"status": status, "series": series, "target_uid": target_uid}
+        for item in self.api.pages("/v1/alerts", params):
+            yield read_answer(item, SeriesChange)
+
+    def alert(self, change_id: str) -> SeriesChange:
+        """Return an alert, or a change of a series that is none.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        return read_answer(self.api.get(f"/v1/alerts/{part(change_id)}"), SeriesChange)
+
+    def resolve_alert(self, change_id: str, reason: str = "") -> SeriesChange:
+        """End an alert; it is reopened if its level comes back within 30 days.
+
+        Raises:
+            StateConflict: It is not confirmed or open.
+        """
+        return self._end_alert(change_id, "resolve", reason)
+
+    def dismiss_alert(self, change_id: str, reason: str = "") -> SeriesChange:
+        """End an alert that nobody wants to hear of again.
+
+        Args:
+            change_id: Which.
+            reason: Why. It is required, unless the client states one for all that it does.
+
+        Raises:
+            StateConflict: It is not confirmed or open.
+        """
+        return self._end_alert(change_id, "dismiss", reason)
+
+    def _end_alert(self, change_id: str, how: str, reason: str) -> SeriesChange:
+        body = {"reason": reason} if reason else {}
+        answer = self.api.post(f"/v1/alerts/{part(change_id)}/{how}", body)
+        return read_answer(answer, SeriesChange)
+
+    def watched_series(self, series_id: str) -> WatchedSeries:
+        """Return what the watch over a series knows of it.
+
+        Raises:
+            NotFoundError: The watch has seen no result of it.
+        """
+        return read_answer(self.api.get(f"/v1/series/{part(series_id)}"), WatchedSeries)
+
+    def reset_threshold(self, series_id: str) -> WatchedSeries:
+        """Let small changes of a series be suspected again that noise had hidden.
+
+        Raises:
+            NotFoundError: The watch has seen no result of it.
+        """
+        self.api.request("DELETE", f"/v1/series/{part(series_id)}/threshold")
+        return self.watched_series(series_id)
+
+    def set_series(self, series_id: str, *, alert_unconfirmed: bool) -> WatchedSeries:
+        """Set whether changes of a series that can't be confirmed are alerts.
+
+        Raises:
+            NotFoundError: The watch has seen no result of it.
+        """
+        body = {"alert_unconfirmed": alert_unconfirmed}
+        answer = self.api.put(f"/v1/series/{part(series_id)}/settings", body)
+        return read_answer(answer, WatchedSeries)
 
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""

@@ -544,7 +544,52 @@ def series_point(result: Body, **changes: object) -> Body:
 def series_points(*points: Body, truncated: bool = False) -> Body:
     """`GET /v1/series/points`, whose ratios are those that the server states."""
     items = over_time(points)
-    return {"items": items, "left_out": len(points) - len(items), "truncated": truncated}
+    left_out = len(points) - len(items)
+    return {
+        "items": items,
+        "left_out": left_out,
+        "truncated": truncated,
+        "watched": [],
+        "changes": [],
+    }
+
+
+def series_change(status: str = "confirmed", **changes: object) -> Body:
+    """What `GET /v1/alerts/{id}` answers."""
+    return {
+        "change_id": "alert-1",
+        "series_id": "series-1",
+        "lineage": "detector",
+        "user_id": "ada",
+        "target_uid": UID,
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "status": status,
+        "sentence": f"detector on {UID} is worse since b-9: p50 +8.0 %",
+        "begin_id": "b-9",
+        "before_id": "b-8",
+        "metric": "p50",
+        "worse": True,
+        "size": 0.08,
+        "low": 0.06,
+        "high": 0.1,
+        "confirmed_size": None,
+        "confirmed_low": None,
+        "confirmed_high": None,
+        "found_at": "2026-11-21T08:00:00Z",
+        "alert_id": None,
+        "check_ids": ["check-1"],
+        "reason": "the slowdown is more than 4.00%",
+        "cause": "model",
+        "blame": "",
+        "not_tested": [],
+        "reopened_at": None,
+        "ended_at": None,
+        "by_user_id": None,
+        "note": "",
+        "links": {},
+        **changes,
+    }
 
 
 def concurrency_report(**changes: object) -> Any:

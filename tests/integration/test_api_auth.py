@@ -17,6 +17,8 @@ from starlette.routing import Route
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.registration import RegistrationKind
+from edgeyard.scheduler.model.series_changes import ChangeStatus
+from tests.builders import series
 from tests.builders.api import MODEL, Api, running
 from tests.builders.descriptions import description
 from tests.databases import database_in, stored_text
@@ -106,6 +108,13 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
         "bob": 403,
         "host": 403,
     },
+    ("GET", "/v1/alerts"): USERS,
+    ("GET", "/v1/alerts/{change_id}"): OWNERS,
+    ("POST", "/v1/alerts/{change_id}/resolve"): OWNERS,
+    ("POST", "/v1/alerts/{change_id}/dismiss"): OWNERS,
+    ("GET", "/v1/series/{series_id}"): OWNERS,
+    ("DELETE", "/v1/series/{series_id}/threshold"): OWNERS,
+    ("PUT", "/v1/series/{series_id}/settings"): OWNERS,
     ("POST", "/v1/checks"): USERS,
     ("GET", "/v1/checks"): USERS,
     ("GET", "/v1/checks/{check_id}"): OWNERS,
@@ -570,6 +579,17 @@ def _check(api: Api) -> dict[str, str]:
     return {"check_id": made.json()["check_id"]}
 
 
+def _alert(api: Api) -> dict[str, str]:
+    """An alert of alice's that is confirmed, of a series of its own."""
+    of = series.key(lineage=secrets.token_hex(4))
+    change_id = f"alert-{secrets.token_hex(4)}"
+    with api.store.write() as uow:
+        uow.series.mark_due([of], api.clock.now())
+        made = series.change(change_id=change_id, key=of, status=ChangeStatus.CONFIRMED)
+        uow.series.add_change(made)
+    return {"change_id": change_id, "series_id": of.series_id}
+
+
 _CHECK: dict[str, object] = {
     "baseline": {"description": description(model_url="https://example.org/old.onnx")},
     "candidate": description(model_url="https://example.org/new.onnx"),
@@ -596,6 +616,7 @@ MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"share_id"}, _share),
     ({"group_id"}, _group),
     ({"check_id"}, _check),
+    ({"change_id", "series_id"}, _alert),
     ({"scenario", "run_id"}, _scenario),
     ({"inventory_id", "engine", "key"}, _registrations),
 )
@@ -624,6 +645,8 @@ NODE: dict[str, object] = {
 BODIES: dict[str, dict[str, object]] = {
     "/v1/benchmarks": {"json": description(model_url="https://example.org/m.onnx")},
     "/v1/checks": {"json": _CHECK},
+    "/v1/alerts/{change_id}/dismiss": {"json": {"reason": "known"}},
+    "/v1/series/{series_id}/settings": {"json": {"alert_unconfirmed": True}},
     "/v1/campaigns": {
         "json": {
             "matrix": {"target": ["rpi4b"]},
@@ -783,6 +806,8 @@ def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
         "/v1/campaigns/{campaign_id}",
         "/v1/schedules/{schedule_id}",
         "/v1/checks/{check_id}",
+        "/v1/alerts/{change_id}",
+        "/v1/series/{series_id}",
     ],
 )
 def test_objects_of_others_and_missing_objects_get_the_same_answer(api: Api, path: str) -> None:

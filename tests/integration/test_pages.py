@@ -38,6 +38,8 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/ui/queue"): ("GET", "/v1/queue"),
     ("GET", "/ui/queue.csv"): ("GET", "/v1/queue"),
     ("GET", "/ui/events"): ("GET", "/v1/events"),
+    ("GET", "/ui/alerts"): ("GET", "/v1/alerts"),
+    ("GET", "/ui/alerts/{change_id}"): ("GET", "/v1/alerts/{change_id}"),
     ("GET", "/ui/checks"): ("GET", "/v1/checks"),
     ("GET", "/ui/checks/{check_id}"): ("GET", "/v1/checks/{check_id}"),
     ("GET", "/ui/usage"): ("GET", "/v1/usage"),
@@ -89,6 +91,7 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
             ),
             *("/models/{kind}/{version}/promote", "/models/{kind}/rollback"),
             *("/leases/{lease_id}/release", "/checks/{check_id}/cancel"),
+            *(f"/alerts/{{change_id}}/{act}" for act in ("resolve", "dismiss")),
         )
     },
 }
@@ -104,6 +107,7 @@ QUERIES = {
 FIELDS = {
     "/ui/boards/{target_uid}/lease": {"hours": "1"},
     "/ui/benchmarks/{benchmark_id}/priority": {"user_priority": "3"},
+    "/ui/alerts/{change_id}/dismiss": {"reason": "known"},
     "/ui/submit": {"model_url": "https://example.org/net.onnx", "target.rpi4b": "on"}
     | {"runtime.ort": "on", "benchmark_type": "TYPE1"},
     "/ui/policies/{role}": {"name": "native"},

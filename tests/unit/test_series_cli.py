@@ -13,7 +13,14 @@ import pytest
 from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.devices.metrics import Metric
-from tests.builders.answers import benchmark, row, series_point, series_points, workload
+from tests.builders.answers import (
+    benchmark,
+    row,
+    series_change,
+    series_point,
+    series_points,
+    workload,
+)
 from tests.builders.cli import printed, refusal, run
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -83,6 +90,8 @@ def test_series_are_listed_by_pages(server: FakeServer) -> None:
         "points": 12,
         "first_at": "2026-11-01T00:00:00Z",
         "last_at": "2026-11-12T00:00:00Z",
+        "threshold": 0.0,
+        "alert_id": None,
     }
     first = {"items": [one, {**one, "series_id": "series-2"}], "next_cursor": "next"}
     last = {"items": [{**one, "series_id": "series-3"}], "next_cursor": None}
@@ -164,3 +173,20 @@ def test_a_series_without_points_is_refused(server: FakeServer) -> None:
     assert "--plot: can't draw 'series.txt'" in refusal(
         run("series", "show", "absent", "--plot", "series.txt")
     )
+
+
+def test_what_became_of_changes_is_below_the_series_with_its_threshold(server: FakeServer) -> None:
+    point = series_point(row("b-9", value=10.8))
+    changes = [series_change(), series_change("noise", change_id="alert-0", lineage="detector")]
+    watched = {
+        **{name: changes[0][name] for name in ("series_id", "lineage", "user_id", "target_uid")},
+        **{"runtime": "ort", "benchmark_type": "TYPE1", "alert_unconfirmed": False},
+        **{"threshold": 0.05, "threshold_at": "2026-11-21T08:00:00Z", "looked_at": None},
+    }
+    found = {**series_points(point), "changes": changes, "watched": [watched]}
+    server.on("GET", "/v1/series/points", found)
+    text = printed(run("series", "show", "detector"))
+    assert "alert-1" in text
+    assert "noise" in text
+    assert "+8.0 % (+6.0 to +10.0)" in text
+    assert "threshold 5.0 %" in text

@@ -1,0 +1,181 @@
+"""Alerts by HTTP, SDK, command line and pages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from edgeyard.benchmark_api.sdk import Client
+from edgeyard.benchmark_api.sdk.errors import StateConflict, ValidationFailed
+from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
+from tests.builders.api import Api, running
+from tests.builders.cli import printed, refusal, run
+from tests.builders.model_files import a_model_file
+from tests.builders.pages import HOSTILE, Parts, as_
+from tests.builders.series import change, key
+from tests.integration.test_confirmation import nights, regression
+
+pytestmark = pytest.mark.one_database("the repository of series has a contract suite")
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("alerts")) as found:
+        for name in ("old.onnx", "new.onnx"):
+            found.upload(name, a_model_file(fill=name[:1].encode()))
+        yield found
+
+
+@pytest.fixture
+def shell(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands are alice's."""
+    monkeypatch.setenv("EDGEYARD_URL", api.url)
+    monkeypatch.setenv("EDGEYARD_TOKEN", api.tokens["alice"])
+
+
+@pytest.fixture
+def client(api: Api) -> Iterator[Client]:
+    with Client(api.url, token=api.tokens["alice"]) as found:
+        yield found
+
+
+def stored(api: Api, change_id: str, **fields: Any) -> SeriesChange:
+    """A confirmed change of a series of alice's that is named like it."""
+    known = {"change_id": change_id, "key": key(lineage=change_id), "found_at": api.clock.now()}
+    made = replace(change(status=ChangeStatus.CONFIRMED), **(known | fields))
+    with api.store.write() as uow:
+        uow.series.mark_due([made.key], api.clock.now())
+        uow.series.add_change(made)
+    return made
+
+
+def ids(api: Api, query: str = "", who: str = "alice") -> set[str]:
+    items = api.as_(who).get(f"/v1/alerts?limit=100{query}").json()["items"]
+    return {each["change_id"] for each in items}
+
+
+def test_alerts_are_listed_by_status_series_and_board_to_whom_they_belong(api: Api) -> None:
+    stored(api, "alert-a")
+    stored(api, "alert-b", status=ChangeStatus.OPEN, key=key(lineage="b", target_uid="gone-1"))
+    stored(api, "alert-c", status=ChangeStatus.RESOLVED)
+    stored(api, "alert-noise", status=ChangeStatus.NOISE)
+    stored(api, "alert-bob", key=key(lineage="bob's", user_id="bob"))
+    assert {"alert-a", "alert-b", "alert-c"} <= ids(api)
+    assert not {"alert-noise", "alert-bob"} & ids(api)
+    assert {"alert-a", "alert-b"} <= ids(api, "&status=active")
+    assert ids(api, "&status=resolved") == {"alert-c"}
+    assert ids(api, "&series=b") == ids(api, "&target_uid=gone-1") == {"alert-b"}
+    assert "alert-bob" in ids(api, who="operator")
+    assert api.as_().get("/v1/alerts?status=odd").status_code == 422
+    noise = api.as_().get("/v1/alerts/alert-noise").json()
+    assert (noise["status"], noise["lineage"]) == ("noise", "alert-noise")
+
+
+def test_an_alert_is_resolved_or_dismissed_with_a_reason_and_once(api: Api, client: Client) -> None:
+    stored(api, "alert-1")
+    with pytest.raises(ValidationFailed, match="reason"):
+        client.dismiss_alert("alert-1")
+    found = client.dismiss_alert("alert-1", "the new model does more")
+    assert (found.status, found.by_user_id, found.note) == (
+        "dismissed",
+        "alice",
+        "the new model does more",
+    )
+    assert client.dismiss_alert("alert-1", "again").note == "the new model does more"
+    with pytest.raises(StateConflict, match="is dismissed: only alerts"):
+        client.resolve_alert("alert-1")
+    stored(api, "alert-2")
+    assert client.resolve_alert("alert-2").status == "resolved"
+    events = api.as_("operator").get("/v1/events?limit=100").json()["items"]
+    acts = {each["kind"]: each for each in events if each["kind"].startswith("alert.")}
+    assert acts["alert.dismissed"]["user_id"] == "alice"
+    assert acts["alert.dismissed"]["data"]["change_id"] == "alert-1"
+
+
+def test_a_threshold_is_reset_and_unconfirmed_alerts_are_asked_for(
+    api: Api, client: Client, shell: None
+) -> None:
+    made = stored(api, "alert-3")
+    series_id = made.key.series_id
+    with api.store.write() as uow:
+        series = uow.series.watched(series_id)
+        now = api.clock.now()
+        uow.series.save_watched(replace(series, threshold=0.05, threshold_at=now))
+    shown = api.as_().get(f"/v1/series/{series_id}").json()
+    assert shown["threshold"] == pytest.approx(0.05, rel=0.01)
+    run("series", "reset-threshold", series_id)
+    run("series", "set", series_id, "--alert-unconfirmed")
+    found = client.watched_series(series_id)
+    assert (found.threshold, found.threshold_at, found.alert_unconfirmed) == (0.0, None, True)
+    assert client.reset_threshold(series_id).threshold == 0.0
+    assert not client.set_series(series_id, alert_unconfirmed=False).alert_unconfirmed
+    assert "series-none" in refusal(run("series", "reset-threshold", "series-none"))
+
+
+def test_commands_list_show_and_end_alerts(api: Api, shell: None) -> None:
+    stored(
+        api,
+        "alert-4",
+        cause="model",
+        blame="the model: its version is slower",
+        not_tested=("the firmware",),
+        check_ids=("check-1",),
+        confirmed_size=0.081,
+        confirmed_low=0.07,
+        confirmed_high=0.09,
+    )
+    listed = printed(run("alerts", "list", "--series", "alert-4"))
+    assert "+8.1 % (+7.0 to +9.0)" in listed
+    rows = json.loads(printed(run("alerts", "list", "--series", "alert-4", "--json")))
+    assert [each["change_id"] for each in rows] == ["alert-4"]
+    text = printed(run("alerts", "show", "alert-4"))
+    for part in ("is worse since b-2", "the model: its version", "the firmware", "check-1"):
+        assert part in text
+    assert "reason: is missing" in refusal(run("alerts", "dismiss", "alert-4"))
+    ended = run("alerts", "dismiss", "alert-4", "--reason", "known")
+    assert "alert-4 is dismissed" in ended.stderr
+    assert "known" in printed(run("alerts", "show", "alert-4"))
+
+
+def test_a_series_shows_what_became_of_its_changes(api: Api, shell: None) -> None:
+    regression(api)
+    found = api.as_().get("/v1/series/points?series=detector").json()
+    (suspected,) = found["changes"]
+    assert suspected["status"] == "suspected"
+    assert found["watched"][0]["series_id"] == suspected["series_id"]
+    (listed,) = api.as_().get("/v1/series?series=detector").json()["items"]
+    assert (listed["threshold"], listed["alert_id"]) == (0.0, None)
+    assert suspected["change_id"] in printed(run("series", "show", "detector"))
+    page = as_(api).get(f"/ui/alerts/{suspected['change_id']}").text
+    parts = Parts()
+    parts.feed(page)
+    assert not parts.wrong
+    assert "<svg" in page
+    nights(api, "new.onnx", 1, 10.8)
+
+
+def test_pages_list_and_end_alerts_and_hide_nothing_in_names(api: Api) -> None:
+    stored(api, "alert-5", key=key(lineage=f"net {HOSTILE}"))
+    browser = as_(api)
+    listed = browser.get("/ui/alerts").text
+    parts = Parts()
+    parts.feed(listed)
+    assert not parts.wrong
+    assert 'href="/ui/alerts/alert-5"' in listed
+    assert HOSTILE not in listed
+    assert "is none of" in browser.get("/ui/alerts?status=odd").text
+    assert as_(api, "bob").get("/ui/alerts/alert-5").status_code == 404
+    shown = browser.get("/ui/alerts/alert-5").text
+    parts = Parts()
+    parts.feed(shown)
+    assert not parts.wrong
+    assert HOSTILE not in shown
+    assert "no longer stored" in shown
+    answer = browser.post("/ui/alerts/alert-5/resolve", "/ui/alerts/alert-5", reason="fixed")
+    assert answer.status_code == 303
+    assert "The alert is resolved" in browser.get(answer.headers["location"]).text
+    assert "fixed" in browser.get("/ui/alerts/alert-5").text
