@@ -1,0 +1,407 @@
+"""What explains a change of the level of a series, by facts, in one sentence with its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    """What may explain that the level of a series changed."""
+
+    MODEL = "model"  # the content of its file
+    ENGINE = "engine"  # its version
+    FIRMWARE = "firmware"
+    KERNEL = "kernel"
+    RUNNER = "runner"  # its version
+    GOVERNOR = "governor"
+    BOARD = "board"  # itself, such as its cooling, its power supply or its storage
+    UNKNOWN = "unknown"
+
+
+ENVIRONMENT = (Cause.ENGINE, Cause.FIRMWARE, Cause.KERNEL, Cause.RUNNER, Cause.GOVERNOR)
+"""Facts of a board, which operators change."""
+
+_SHARE = 1 / 3
+"""Part of the size of a change by which another series has to change, to have changed with it:
+models do not depend equally on a board or on an engine."""
+
+_WARMER_C = 5.0
+"""A smaller difference of temperatures explains nothing."""
+
+
+class Trial(StrEnum):
+    """What the check of the old version of the model against the new one found."""
+
+    NOT_RUN = "not run"
+    DIFFERENT = "different"  # the new version accounts for the change
+    EQUAL = "equal"  # both versions are equally fast now
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """By how much a level changed.
+
+    Attributes:
+        slowdown: Relative, positive for slower: the number grew where lower numbers are better, or
+            fell where higher ones are.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+    """
+
+    slowdown: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        sign, word = (1, "slower") if self.slowdown >= 0 else (-1, "faster")
+        size, *ends = (100 * sign * each for each in (self.slowdown, self.low, self.high))
+        low, high = sorted(ends)
+        return f"{size:.1f} % {word} (95 %: {low:.1f} to {high:.1f})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """Another series on the same board, with results before and after the change.
+
+    Attributes:
+        name: Its lineage.
+        canary: Whether the lab runs its model to watch the board.
+        shift: Of its level at that time.
+    """
+
+    name: str
+    canary: bool
+    shift: Shift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sister:
+    """The same lineage on another board, with results before and after the change.
+
+    Attributes:
+        target_uid: The board.
+        shift: Of its level, where its facts changed, or at that time.
+        changes: Facts that changed there in the same way.
+    """
+
+    target_uid: str
+    shift: Shift
+    changes: frozenset[Cause] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known about a change of the level of a series.
+
+    Attributes:
+        target_uid: Its board.
+        shift: By how much it changed.
+        before: Facts of the last result of the old level; those that are not known are left out.
+        after: Facts of the first result of the new level.
+        trial: Outcome of the check of both versions of the model.
+        trial_note: Why there was none, e.g. "the files of the old version were deleted".
+        neighbours: Other series on the board.
+        sisters: The same lineage on other boards.
+        warmer_c: By how much the board was warmer after the change, degrees Celsius; None: not
+            known.
+    """
+
+    target_uid: str
+    shift: Shift
+    before: Mapping[Cause, str]
+    after: Mapping[Cause, str]
+    trial: Trial = Trial.NOT_RUN
+    trial_note: str = ""
+    neighbours: Sequence[Neighbour] = ()
+    sisters: Sequence[Sister] = ()
+    warmer_c: float | None = None
+
+    @property
+    def changes(self) -> tuple[Cause, ...]:
+        """Facts that changed, as far as both are known; the model is not one if a check found both
+        versions equal."""
+        return tuple(
+            each
+            for each in (Cause.MODEL, *ENVIRONMENT)
+            if self.before.get(each, "") != self.after.get(each, "")
+            and self.before.get(each)
+            and self.after.get(each)
+            and not (each is Cause.MODEL and self.trial is Trial.EQUAL)
+        )
+
+    @property
+    def environment(self) -> tuple[Cause, ...]:
+        """Facts of the board that changed."""
+        return tuple(each for each in self.changes if each in ENVIRONMENT)
+
+    def follows(self, shift: Shift) -> bool:
+        """Return whether another level changed with this one, and in the same direction."""
+        certain = not shift.low <= 0 <= shift.high
+        return certain and shift.slowdown * self.shift.slowdown >= _SHARE * self.shift.slowdown**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """What explains a change.
+
+    Attributes:
+        cause: The first that the facts support.
+        sentence: Why, with the figures.
+        not_tested: What could have shown another cause and was not tested, as sentences.
+    """
+
+    cause: Cause
+    sentence: str
+    not_tested: tuple[str, ...] = ()
+
+
+def blame(evidence: Evidence) -> Blame:
+    """Name the cause of a change of a series' level; the same facts name the same cause.
+
+    The first of these rules that applies decides:
+
+    1. A check measured both versions of the model on the board, and they differ: the model.
+    2. The canaries on this board changed too (without canaries: the other series on it): the board,
+       except where the next rule explains that as well.
+    3. The same lineage changed on most other boards with the same change of engine, firmware,
+       kernel, runner or governor, and not on most boards without it: that change.
+    4. Only the model's content changed: the model.
+    5. Only one fact of the board changed, and no other board with this change contradicts: that
+       fact. If no fact changed, no canary ran here and the lineage did not change on other boards:
+       the board.
+    """
+    rules: Sequence[Callable[[Evidence], _Found]] = (
+        _by_experiment,
+        _by_board,
+        _by_sisters,
+        _by_model,
+        _by_exclusion,
+    )
+    for rule in rules:
+        if (found := rule(evidence)) is not None:
+            cause, sentence = found
+            return Blame(
+                cause=cause, sentence=sentence, not_tested=tuple(_not_tested(evidence, cause))
+            )
+    return Blame(
+        cause=Cause.UNKNOWN,
+        sentence=_unexplained(evidence),
+        not_tested=tuple(_not_tested(evidence, Cause.UNKNOWN)),
+    )
+
+
+def next_version(count: int, slower: Sequence[bool]) -> int | None:
+    """Return which version a bisection measures next against the old one.
+
+    A check of the old version against version ``count - 1``, the new one, found a difference
+    already. So at most log2 of ``count``, rounded up, further checks find the first version that
+    differs.
+
+    Args:
+        count: Versions after the old one, in the order of time, at least 1.
+        slower: What each check so far found, in their order: whether its version differs from the
+            old one as the newest does.
+
+    Returns:
+        Its place, from 0 on; None: `first_version` is known.
+    """
+    low, high = _range(count, slower)
+    return None if high == low else (low + high) // 2
+
+
+def first_version(count: int, slower: Sequence[bool]) -> int:
+    """Return the first version that differs, as far as a bisection's checks show; see
+    `next_version`."""
+    return _range(count, slower)[1]
+
+
+def _range(count: int, slower: Sequence[bool]) -> tuple[int, int]:
+    """Return the places between which the first version that differs is."""
+    low, high = 0, count - 1
+    for each in slower:
+        middle = (low + high) // 2
+        low, high = (low, middle) if each else (middle + 1, high)
+    return low, high
+
+
+_Found = tuple[Cause, str] | None
+
+
+def _by_experiment(evidence: Evidence) -> _Found:
+    if evidence.trial is not Trial.DIFFERENT:
+        return None
+    return Cause.MODEL, (
+        f"The model explains it: its content changed{_from_to(evidence, Cause.MODEL)}, and "
+        f"measured alternately on {evidence.target_uid}, the new version is "
+        f"{evidence.shift}{_also(evidence)}."
+    )
+
+
+def _by_board(evidence: Evidence) -> _Found:
+    watching = _watching(evidence)
+    moved = [each for each in watching if evidence.follows(each.shift)]
+    if 2 * len(moved) <= len(watching):
+        return None
+    if (shared := _by_sisters(evidence)) is not None:
+        return shared
+    what = "canaries" if moved[0].canary else "other series"
+    names = ", ".join(f"{each.name} {each.shift}" for each in moved)
+    changed = [_changed(evidence, each) for each in evidence.environment]
+    if evidence.warmer_c is not None and abs(evidence.warmer_c) >= _WARMER_C:
+        word = "warmer" if evidence.warmer_c > 0 else "colder"
+        changed.append(f"it was {abs(evidence.warmer_c):.0f} °C {word}")
+    meanwhile = f"; at the same time {', '.join(changed)}" if changed else ""
+    return Cause.BOARD, (
+        f"The board explains it: while this series became {evidence.shift}, {len(moved)} of "
+        f"{len(watching)} {what} on {evidence.target_uid} changed too, {names}{meanwhile}."
+    )
+
+
+def _by_sisters(evidence: Evidence) -> _Found:
+    """Name a fact that changed on other boards too, where the lineage changed as here."""
+    for cause in evidence.environment:
+        same, other = _witnesses(evidence, cause)
+        moved = [each for each in same if evidence.follows(each.shift)]
+        elsewhere = [each for each in other if evidence.follows(each.shift)]
+        if 2 * len(moved) <= len(same) or (other and 2 * len(elsewhere) > len(other)):
+            continue
+        without = f", and on {len(elsewhere)} of {len(other)} boards without it" if other else ""
+        figures = ", ".join(f"{each.target_uid} {each.shift}" for each in moved[:3])
+        return cause, (
+            f"The {cause} explains it: {_changed(evidence, cause)}; the model became "
+            f"{evidence.shift} here, and changed on {len(moved)} of {len(same)} other boards with "
+            f"the same change ({figures}){without}."
+        )
+    return None
+
+
+def _by_model(evidence: Evidence) -> _Found:
+    if Cause.MODEL not in evidence.changes:
+        return None
+    versions = f"The model explains it: its content changed{_from_to(evidence, Cause.MODEL)}"
+    if not evidence.environment:
+        return Cause.MODEL, (
+            f"{versions}, nothing else that is recorded did, and it became {evidence.shift}."
+        )
+    same = [
+        each
+        for each in evidence.sisters
+        if Cause.MODEL in each.changes and not each.changes.intersection(evidence.environment)
+    ]
+    moved = [each for each in same if evidence.follows(each.shift)]
+    if not same or 2 * len(moved) <= len(same):
+        return None
+    others = ", ".join(evidence.environment)
+    return Cause.MODEL, (
+        f"{versions}; it became {evidence.shift} here, and changed on {len(moved)} of {len(same)} "
+        f"other boards with this version and without the change of {others}."
+    )
+
+
+def _by_exclusion(evidence: Evidence) -> _Found:
+    if Cause.MODEL in evidence.changes:
+        return None
+    left = [each for each in evidence.environment if not _is_contradicted(evidence, each)]
+    if len(left) == 1:
+        changed = _changed(evidence, left[0])
+        return left[0], (
+            f"The {left[0]} explains it: {changed}, the model became {evidence.shift}, and nothing "
+            f"else that is recorded changed that other boards do not contradict."
+        )
+    moved = [each for each in evidence.sisters if evidence.follows(each.shift)]
+    alone = evidence.sisters and 2 * len(moved) < len(evidence.sisters)
+    if not left and not _watching(evidence) and alone:
+        return Cause.BOARD, (
+            f"The board explains it: the model became {evidence.shift} here, and changed on "
+            f"{len(moved)} of {len(evidence.sisters)} other boards; its content is the same."
+        )
+    return None
+
+
+def _unexplained(evidence: Evidence) -> str:
+    what = f"Nothing explains that the model is {evidence.shift} on {evidence.target_uid}"
+    if len(evidence.changes) > 1:
+        return f"{what} alone: {', '.join(evidence.changes)} changed at the same time."
+    watching = _watching(evidence)
+    moved = sum(evidence.follows(each.shift) for each in watching)
+    also = sum(evidence.follows(each.shift) for each in evidence.sisters)
+    seen = [
+        f"{moved} of {len(watching)} other series on the board changed too" if watching else "",
+        f"{also} of {len(evidence.sisters)} other boards changed too" if evidence.sisters else "",
+    ]
+    known = "; ".join(filter(None, seen))
+    return f"{what}: no fact that is recorded changed{f'; {known}' if known else ''}."
+
+
+def _not_tested(evidence: Evidence, cause: Cause) -> list[str]:
+    found = []
+    model = evidence.before.get(Cause.MODEL) != evidence.after.get(Cause.MODEL)
+    if model and evidence.trial in (Trial.NOT_RUN, Trial.UNDECIDED):
+        why = f": {evidence.trial_note}" if evidence.trial_note else ""
+        how = "were not measured against each other"
+        if evidence.trial is Trial.UNDECIDED:
+            how = "were measured against each other without a decision"
+        found.append(f"Both versions of the model {how}{why}.")
+    if cause is not Cause.MODEL or evidence.trial is not Trial.DIFFERENT:
+        if not any(each.canary for each in evidence.neighbours):
+            found.append(f"No canary ran on {evidence.target_uid} before and after the change.")
+        for each in evidence.environment:
+            if not _witnesses(evidence, each)[0]:
+                found.append(f"No other board with the same change of {each} ran the model.")
+        if not evidence.environment and not evidence.sisters:
+            found.append("No other board ran the model before and after the change.")
+    missing = [
+        each
+        for each in ENVIRONMENT
+        if not evidence.before.get(each) or not evidence.after.get(each)
+    ]
+    if missing:
+        found.append(f"Not known before and after the change: {', '.join(missing)}.")
+    return found
+
+
+def _watching(evidence: Evidence) -> list[Neighbour]:
+    """Return the canaries of the board; its other series where it has none."""
+    canaries = [each for each in evidence.neighbours if each.canary]
+    return canaries or list(evidence.neighbours)
+
+
+def _witnesses(evidence: Evidence, cause: Cause) -> tuple[list[Sister], list[Sister]]:
+    """Return the other boards with the same change, and those without it.
+
+    While the model is not excluded, boards with the same new version show nothing about the rest.
+    """
+    usable = [
+        each
+        for each in evidence.sisters
+        if Cause.MODEL not in evidence.changes or Cause.MODEL not in each.changes
+    ]
+    same = [each for each in usable if cause in each.changes]
+    return same, [each for each in usable if cause not in each.changes]
+
+
+def _is_contradicted(evidence: Evidence, cause: Cause) -> bool:
+    same, _ = _witnesses(evidence, cause)
+    return bool(same) and 2 * sum(evidence.follows(each.shift) for each in same) <= len(same)
+
+
+def _also(evidence: Evidence) -> str:
+    watching = _watching(evidence)
+    moved = sum(evidence.follows(each.shift) for each in watching)
+    return f"; {moved} of {len(watching)} other series on the board changed too" if moved else ""
+
+
+def _changed(evidence: Evidence, cause: Cause) -> str:
+    return f"its {cause} changed{_from_to(evidence, cause)}"
+
+
+def _from_to(evidence: Evidence, cause: Cause) -> str:
+    before, after = evidence.before.get(cause), evidence.after.get(cause)
+    if not before or not after or before == after:
+        return ""
+    if cause is Cause.MODEL:
+        before, after = before[:12], after[:12]
+    return f" from {before} to {after}"
