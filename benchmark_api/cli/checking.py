@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -111,6 +111,14 @@ def check(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outcome as Markdown.")
     ] = None,
+    comment: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write a comment for a pull request as Markdown, only if the number changed; "
+            "otherwise remove FILE.",
+        ),
+    ] = None,
 ) -> None:
     """Check that a model or setting is not slower than a baseline.
 
@@ -118,14 +126,14 @@ def check(
     the budget is spent. The slowdown is that of the primary metric: it grew where lower is better,
     or fell where higher is better. A decision is wrong with a probability of at most 5 %. --junit
     and --markdown are written whatever the outcome is, also if a run fails or Ctrl-C ends the
-    check.
+    check; --comment only if the interval of the slowdown leaves out 0.
 
     Exit status: 0 passed, 1 wrong usage or an error, 2 slower, 3 a run failed, 4 not decided,
     5 it or a run was cancelled, 130 Ctrl-C, which cancels it.
 
     The server drives the check: it goes on if the command is lost (`edgeyard checks`).
     """
-    files = _Files(junit, markdown)
+    files = _Files(junit, markdown, comment)
     files.check()
     flags: dict[str, object] = {
         "model": model,
@@ -271,6 +279,7 @@ class _Files:
 
     junit: Path | None
     markdown: Path | None
+    comment: Path | None
 
     def check(self) -> None:
         """Refuse files that could not be written, before anything runs.
@@ -278,18 +287,22 @@ class _Files:
         Raises:
             InvalidInput: Naming the flag.
         """
+        flags: dict[Path, str] = {}
         for flag, path in self._flags():
             check_output(path, flag)
-        if self.junit is not None and self.junit == self.markdown:
-            raise InvalidInput.at("--markdown", "is the same file as --junit", "another file")
+            if (other := flags.setdefault(path, flag)) != flag:
+                raise InvalidInput.at(flag, f"is the same file as {other}", "another file")
 
     def write(self, session: Session, found: Check) -> int:
         """Write them, and return an exit status: 1 if one could not be written."""
         status = 0
         for flag, path in self._flags():
-            text = junit_of(found) if flag == "--junit" else markdown_of(found).encode()
             try:
-                path.write_bytes(text)
+                if flag == "--comment" and not found.changed:
+                    _remove(path)  # that of an earlier check
+                    session.report(f"no change was found: {path} is not written")
+                    continue
+                path.write_bytes(_CONTENTS[flag](found))
             except OSError as error:
                 session.report(f"edgeyard: {flag}: cannot write {path}: {error.strerror}")
                 status = 1
@@ -298,8 +311,18 @@ class _Files:
         return status
 
     def _flags(self) -> list[tuple[str, Path]]:
-        given = (("--junit", self.junit), ("--markdown", self.markdown))
+        given = (
+            ("--junit", self.junit),
+            ("--markdown", self.markdown),
+            ("--comment", self.comment),
+        )
         return [(flag, path) for flag, path in given if path is not None]
+
+
+def _remove(path: Path) -> None:
+    """Remove a file if there is one; devices stay."""
+    if path.is_file():
+        path.unlink()
 
 
 def _share(text: str) -> float:
@@ -367,34 +390,73 @@ def _clean(text: str) -> str:
 
 def markdown_of(found: Check) -> str:
     """Return the outcome as Markdown."""
-
-    def cell(value: object) -> str:
-        text = escape(_clean(plain(value)), quote=False)
-        return text.replace("\\", "\\\\").replace("|", "\\|")
-
-    def row(pair: Mapping[str, object]) -> str:
-        cells = (
-            cell(pair["baseline_id"]),
-            three_digits(pair["baseline_value"]),
-            cell(pair["candidate_id"]),
-            three_digits(pair["candidate_value"]),
-            _slowdown(pair),
-        )
-        return f"| {' | '.join(cells)} |"
-
-    number = cell(found.metric.label)
     lines = [
         f"### Benchmark check {found.decision.value}",
         "",
-        f"{cell(found.candidate)} against {cell(found.baseline)}: {cell(sentence(found))}.",
+        f"{_versions(found)}: {_cell(sentence(found))}.",
         "",
-        f"| baseline | {number} | candidate | {number} | slowdown |",
-        "| --- | ---: | --- | ---: | ---: |",
-        *map(row, items(found.as_json(), "pairs")),
+        *_pairs(found),
     ]
-    if remarks := list(_remarks(found)):
-        lines += ["", *(f"- {cell(about)}: {cell(why)}." for about, why in remarks)]
     return "\n".join(lines) + "\n"
+
+
+COMMENT_MARK = "<!-- edgeyard check -->"
+"""First line of a comment, by which a script finds the one that it wrote before; not displayed."""
+
+
+def comment_of(found: Check) -> str:
+    """Return a comment for a pull request, whose pairs are folded; the interval leaves out 0."""
+    slower = (found.slowdown or 0.0) > 0
+    size = f"{abs(found.slowdown or 0.0):.1%}".replace("%", " %")
+    lines = [
+        COMMENT_MARK,
+        f"### {size} {'slower' if slower else 'faster'}: {_cell(found.candidate)}",
+        "",
+        f"{_versions(found)}: {_cell(sentence(found))}.",
+        "",
+        "<details><summary>Pairs of runs, one directly after the other</summary>",
+        "",
+        *_pairs(found),
+        "",
+        "</details>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _versions(found: Check) -> str:
+    return f"{_cell(found.candidate)} against {_cell(found.baseline)}"
+
+
+def _pairs(found: Check) -> Iterator[str]:
+    """Yield the lines of a table of the pairs, and why some do not count."""
+    number = _cell(found.metric.label)
+    yield f"| baseline | {number} | candidate | {number} | slowdown |"
+    yield "| --- | ---: | --- | ---: | ---: |"
+    for pair in items(found.as_json(), "pairs"):
+        cells = (
+            _cell(pair["baseline_id"]),
+            three_digits(pair["baseline_value"]),
+            _cell(pair["candidate_id"]),
+            three_digits(pair["candidate_value"]),
+            _slowdown(pair),
+        )
+        yield f"| {' | '.join(cells)} |"
+    if remarks := list(_remarks(found)):
+        yield ""
+        yield from (f"- {_cell(about)}: {_cell(why)}." for about, why in remarks)
+
+
+def _cell(value: object) -> str:
+    """Return a text that Markdown and its tables show as it is."""
+    text = escape(_clean(plain(value)), quote=False)
+    return text.replace("\\", "\\\\").replace("|", "\\|")
+
+
+_CONTENTS: Mapping[str, Callable[[Check], bytes]] = {
+    "--junit": junit_of,
+    "--markdown": lambda found: markdown_of(found).encode(),
+    "--comment": lambda found: comment_of(found).encode(),
+}
 
 
 CheckId = Annotated[str, typer.Argument(metavar="CHECK", show_default=False)]

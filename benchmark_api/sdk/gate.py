@@ -119,6 +119,11 @@ class Check:
     level: float
     pairs: tuple[Pair, ...]
 
+    @property
+    def changed(self) -> bool:
+        """Whether it was found slower or faster, however little: the interval leaves out 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
     def as_json(self) -> dict[str, object]:
         """Return it as JSON values."""
         found = asdict(self)

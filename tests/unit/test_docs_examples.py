@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +19,10 @@ from onnx import TensorProto, helper, numpy_helper, save
 from typer.main import get_command
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.cli.checking import COMMENT_MARK
 from edgeyard.devices.runner.engine import Engine
 from edgeyard.errors import RunFailed
+from tests.fakes.api_server import Answer, FakeServer
 
 ROOT = Path(__file__).parents[2]
 MODEL_FILES = ROOT / "docs/how-to/model-files.md"
@@ -161,9 +166,63 @@ def test_the_workflow_has_the_form_of_github_actions(path: Path) -> None:
         assert job["runs-on"]
         for step in job["steps"]:
             assert ("run" in step) != ("uses" in step), step
-            assert set(step) <= {"run", "uses", "name", "with", "env", "if"}, step
+            assert set(step) <= {"run", "uses", "name", "with", "env", "if", "id"}, step
             if "uses" in step:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
+
+
+def comments_of(tmp_path: Path, check: str, *earlier: str) -> list[tuple[str, str, str]]:
+    """Run the workflow's step that comments, and return what it changed.
+
+    Returns:
+        Method, path and the text of the comment.
+    """
+    workflow = yaml.safe_load((ROOT / "docs/examples/ci/github-actions.yml").read_text())
+    steps = workflow["jobs"]["check"]["steps"]
+    (step,) = [each for each in steps if str(each.get("name", "")).startswith("Comment")]
+    assert step["if"] == "always()"
+    assert workflow["permissions"]["pull-requests"] == "write"
+    with FakeServer() as server:
+        bodies = ["Looks good", *earlier]
+        listed = [{"id": 70 + at, "body": body} for at, body in enumerate(bodies)]
+        server.on("GET", "/repos/ada/nets/issues/5/comments", listed)
+        server.on("POST", "/repos/ada/nets/issues/5/comments", Answer({"id": 99}, 201))
+        for method in ("PATCH", "DELETE"):
+            server.on(method, "/repos/ada/nets/issues/comments/71", {})
+        subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+            cwd=tmp_path,
+            check=True,
+            env={
+                "PATH": os.environ["PATH"],
+                "GITHUB_API_URL": server.url,
+                "GITHUB_REPOSITORY": "ada/nets",
+                "GITHUB_TOKEN": "token-1",
+                "PULL_REQUEST": "5",
+                "CHECK": check,
+            },
+        )
+        assert {each.headers["authorization"] for each in server.asked} == {"Bearer token-1"}
+        changes = [each for each in server.asked if each.method != "GET"]
+        return [
+            (each.method, each.path, json.loads(each.body)["body"] if each.body else "")
+            for each in changes
+        ]
+
+
+@pytest.mark.skipif(
+    not (shutil.which("curl") and shutil.which("jq")), reason="the step needs curl and jq"
+)
+def test_the_workflow_comments_once_and_keeps_its_comment_up_to_date(tmp_path: Path) -> None:
+    assert comments_of(tmp_path, "success") == []
+    earlier = f"{COMMENT_MARK}\nslower"
+    assert comments_of(tmp_path, "failure", earlier) == []  # it measured nothing
+    path = "/repos/ada/nets/issues"
+    assert comments_of(tmp_path, "success", earlier) == [("DELETE", f"{path}/comments/71", "")]
+    text = f'{COMMENT_MARK}\n### "5 %" slower: é\\\n'
+    (tmp_path / "comment.md").write_text(text)
+    assert comments_of(tmp_path, "failure") == [("POST", f"{path}/5/comments", text)]
+    assert comments_of(tmp_path, "failure", earlier) == [("PATCH", f"{path}/comments/71", text)]
 
 
 def test_the_engine_of_your_own_runs_its_model_and_names_whose_fault_a_failure_is(

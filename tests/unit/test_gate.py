@@ -115,6 +115,37 @@ def test_a_slower_candidate_fails_with_the_files_that_ci_reads(server: FakeServe
     assert text.count("\n| a") == 3
 
 
+def test_a_comment_is_written_only_if_the_number_changed(server: FakeServer) -> None:
+    comment = Path("comment.md")
+    comment.write_text("of an earlier check")
+    passed(server)
+    done = run(*CHECK, "--comment", "comment.md", "--markdown", "check.md")
+    assert done.exit_code == 0
+    assert not comment.exists()
+    assert "no change was found: comment.md is not written" in done.stderr
+    failed(server)
+    assert run(*CHECK, "--comment", "comment.md").exit_code == 2
+    lines = comment.read_text().splitlines()
+    assert lines[:2] == ["<!-- edgeyard check -->", "### 10.0 % slower: parameters"]
+    assert "failed: +10.00% (" in lines[3]
+    assert sum(line.startswith("| a") for line in lines) == 3
+    assert lines[-1] == "</details>"
+
+
+def test_a_small_change_that_is_accepted_is_commented(server: FakeServer) -> None:
+    pairs = [check_pair(number, 0.99) for number in range(3)]
+    numbers = {"slowdown": -0.01, "low": -0.015, "high": -0.005}
+    answered(server, stored_check(), stored_check("passed", *pairs, **numbers))
+    assert run(*CHECK, "--comment", "comment.md").exit_code == 0
+    assert "### 1.0 % faster: parameters" in Path("comment.md").read_text()
+
+
+def test_a_check_without_a_number_comments_nothing(server: FakeServer) -> None:
+    answered(server, stored_check(), stored_check("error", reason="its run a0 was removed"))
+    assert run(*CHECK, "--comment", "comment.md").exit_code == 1
+    assert not Path("comment.md").exists()
+
+
 def test_what_the_pairs_do_not_decide_is_stated(server: FakeServer) -> None:
     pairs = [check_pair(number, ratio) for number, ratio in enumerate((1.0, 1.2, 0.9))]
     reason = "3 pairs did not decide it"
@@ -244,7 +275,7 @@ def test_open_dimensions_name_the_flag_that_sets_them(server: FakeServer) -> Non
     assert "--input x: " in refused.stderr
 
 
-@pytest.mark.parametrize("flag", ["--junit", "--markdown"])
+@pytest.mark.parametrize("flag", ["--junit", "--markdown", "--comment"])
 def test_files_that_cannot_be_written_are_refused_first(server: FakeServer, flag: str) -> None:
     Path("here").mkdir()
     for path in ("nowhere/check.xml", "here"):
