@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from unicodedata import east_asian_width
 
 LOG_FROM = 20.0
@@ -12,6 +14,9 @@ LOG_FROM = 20.0
 
 MAX_NAME = 46
 """Columns of a name that a figure shows; the whole one is its title."""
+
+PART = " · "
+"""Between the parts of a name: model, board, engine."""
 
 _MAX_DECADES = 5
 """Decades of a logarithmic axis that are all labelled."""
@@ -119,6 +124,14 @@ def number_text(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def tick_text(value: float) -> str:
+    """Return a number beside an axis, as `number_text` but in thousands or millions if large."""
+    for size, suffix in ((1e6, "M"), (1e3, "k")):
+        if 10 * size <= abs(value) < 1e4 * size:
+            return f"{number_text(value / size)}{suffix}"
+    return number_text(value)
+
+
 def columns_of(text: str) -> int:
     """Return the width of a text: wide characters, such as Chinese ones, count twice."""
     return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
@@ -135,3 +148,58 @@ def shortened(name: str, columns: int = MAX_NAME) -> str:
             break
         kept += char
     return f"{kept}…"
+
+
+def labels(names: Sequence[str], columns: int = MAX_NAME) -> list[str]:
+    """Return names as a figure shows them side by side, each at most that many columns wide.
+
+    A wider one is cut inside its longest part, so that the others stay whole, as near to the middle
+    of that part as what is left sets it apart from all other names; where one cut does not, what
+    differs is kept between two.
+
+    Args:
+        names: All that the figure shows; their parts are joined by `PART`.
+        columns: See `columns_of`.
+    """
+    every = set(names)
+    groups: dict[tuple[int, int], dict[tuple[str, str], list[str]]] = {}
+
+    def alike(name: str, head: int, tail: int) -> list[str]:
+        if (head, tail) not in groups:
+            found = groups[head, tail] = {}
+            for each in every:
+                found.setdefault((each[:head], each[-tail:]), []).append(each)
+        return groups[head, tail][name[:head], name[-tail:]]
+
+    def label(name: str) -> str:
+        cuts = _cuts(name, columns)
+        for head, tail in cuts:
+            if len(alike(name, head, tail)) == 1:
+                return f"{name[:head]}…{name[-tail:]}"
+        head, tail = cuts[0]
+        group = alike(name, head, tail)
+        pairs = enumerate(zip(min(group), max(group), strict=False))
+        different = max(0, next((at for at, (one, other) in pairs if one != other), 0) - 1)
+        return f"…{shortened(name[different:], columns_of(name[:head]))}{name[-tail:]}"
+
+    shown = {each: label(each) for each in every if columns_of(each) > columns}
+    return [shown.get(each, each) for each in names]
+
+
+def _cuts(name: str, columns: int) -> list[tuple[int, int]]:
+    """Return how many characters of a name's start and end may be kept, the best choice first."""
+    longest = max(name.split(PART), key=columns_of)
+    start = name.index(longest)
+    end = start + len(longest)
+    heads = list(accumulate(map(columns_of, name[:columns])))
+    tails = list(accumulate(map(columns_of, reversed(name[-columns:]))))
+    fitting = [
+        (head, bisect_right(tails, columns - 1 - heads[head - 1])) for head in range(1, len(heads))
+    ]
+    found = [(head, tail) for head, tail in fitting if tail]
+
+    def distance(cut: tuple[int, int]) -> tuple[bool, int]:
+        before, after = cut[0] - start, end - (len(name) - cut[1])
+        return before < 0 or after < 0, abs(before - after)
+
+    return sorted(found, key=distance)

@@ -54,7 +54,7 @@ class FrontFigure:
     def remarks(self) -> list[str]:
         """What is written below the drawing: the shapes of markers, and the name of each number."""
         names = [f"{number} {point.remark}" for number, point in enumerate(self.points, start=1)]
-        return ["diamond: on the front; grey circle: another one beats it", *names]
+        return ["diamond: on the front; grey circle: dominated", *names]
 
     @property
     def x_scale(self) -> Scale:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 
-from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of
+from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of, tick_text
 from edgeyard.benchmark_api.figures.measurement import Measurement
 
 MAX_SAMPLES = 160
@@ -106,10 +106,11 @@ class LineFigure:
     def remarks(self) -> list[str]:
         """What is written below the drawing about its marks and the warm-up."""
         scale = self.x_scale
-        texts = [
-            f"{number} {self.x_text(mark.x, scale)}: {mark.text}"
-            for number, mark in enumerate(self.marks, start=1)
-        ]
+        texts = []
+        for number, mark in enumerate(self.marks, start=1):
+            at = self.x_text(mark.x, scale)
+            text = f"{at}: {mark.text}" if self.is_over_time else f"{mark.text} at {at}"
+            texts.append(f"{number} {text}")
         if self.warm_up_until is not None:
             texts.append("grey: warm-up, which does not count")
         return texts
@@ -125,6 +126,10 @@ class LineFigure:
         if not self.steps:
             return series.samples[-1]
         return next(sample for sample in series.samples if sample.value >= 0.5)
+
+    def tick_text(self, x: float) -> str:
+        """Return a place on the x axis as it stands beside the axis."""
+        return self.x_text(x) if self.is_over_time else tick_text(x)
 
     def x_text(self, x: float, scale: Scale | None = None) -> str:
         """Return a place on the x axis, of time with its minute if all is within two days.

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgeyard.benchmark_api.figures.axes import Axis, Scale, label_of, number_text, shortened
+from edgeyard.benchmark_api.figures.axes import (
+    Axis,
+    Scale,
+    label_of,
+    labels,
+    shortened,
+    tick_text,
+)
 from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.lines import LineFigure
@@ -87,7 +94,7 @@ def _face(verdict: str, colour: str) -> dict[str, Any]:
 
 def _scaled(axis: Any, scale: Scale, limits: Any, measured: Axis) -> None:
     limits(scale.low, scale.high)
-    axis.set_ticks(scale.ticks, [number_text(tick) for tick in scale.ticks])
+    axis.set_ticks(scale.ticks, [tick_text(tick) for tick in scale.ticks])
     axis.set_ticks([], minor=True)
     axis.set_label_text(printable(label_of(measured, scale)))
 
@@ -115,7 +122,7 @@ def _intervals(axes: Any, figure: IntervalFigure) -> None:
         )
     if figure.reference is not None:
         axes.axvline(figure.reference, color="black", lw=0.8, ls="--", zorder=1)
-    names = [shortened(printable(point.name)) for point in figure.points]
+    names = labels([printable(point.name) for point in figure.points])
     axes.set_yticks(range(len(names)), names, fontsize=9)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -142,7 +149,7 @@ def _front(panels: Sequence[Any], figure: FrontFigure) -> None:
             axes.annotate(str(number), at, (0, 7), textcoords="offset points", ha="center",
                           color=colour, fontsize=8, annotation_clip=False)  # fmt: skip
     last = panels[-1]
-    shown = [shortened(printable(each), 100) for each in figure.remarks]
+    shown = labels([printable(each) for each in figure.remarks], 100)
     last.set_xlabel("\n".join([last.get_xlabel(), *shown]))
 
 
@@ -157,7 +164,7 @@ def _lines(axes: Any, figure: LineFigure) -> None:
         gap = (x_scale.high - x_scale.low) * 0.02
         axes.set_xlim(x_scale.low - gap, x_scale.high + gap)
         ticks = figure.x_ticks(5)
-        axes.set_xticks(ticks, [figure.x_text(tick) for tick in ticks])
+        axes.set_xticks(ticks, [figure.tick_text(tick) for tick in ticks])
         axes.set_xlabel(printable(label_of(figure.x_axis, x_scale)))
     axes.grid(axis="y", color="#dddddd", lw=0.7)
     for position, each in enumerate(figure.series):
@@ -205,10 +212,11 @@ def _names(axes: Any, figure: LineFigure) -> None:
     for index in reversed(range(len(places))):
         places[index] = max(places[index], low)
         low = places[index] + distance
-    for (_, position, each), place in zip(named, places, strict=True):
+    names = labels([printable(each.name) for *_, each in named], 40)
+    for (_, position, each), place, name in zip(named, places, names, strict=True):
         at, colour = figure.labelled(each), colour_of(position)
         axes.annotate(
-            shortened(printable(each.name), 40),
+            name,
             (at.x, at.value),
             (1.05, place),
             textcoords="axes fraction",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC
 
-from edgeyard.benchmark_api.figures.axes import Axis
+from edgeyard.benchmark_api.figures.axes import PART, Axis
 from edgeyard.benchmark_api.figures.fronts import Alternative, FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
@@ -75,7 +77,7 @@ def baseline_figure(rows: Sequence[Record], baseline: Record) -> IntervalFigure:
     title = axis_of(metric).title if metric is not None else "result"
     model = text(baseline, "model") or ""
     return IntervalFigure(
-        title=f"Relative to {' · '.join(filter(None, (model, board_name(baseline))))}",
+        title=f"Relative to {PART.join(filter(None, (model, board_name(baseline))))}",
         axis=Axis(title=f"ratio of the {title}", direction=metric.better if metric else ""),
         points=points,
         reference=1.0,
@@ -101,7 +103,7 @@ def _front_figure(front: Front, *, several: bool) -> FrontFigure:
     for row, on_front in zip(rows, front.on_front, strict=True):
         board = board_name(row) if len(boards) > 1 else ""
         engine = text(row, "runtime") if len(engines) > 1 else None
-        name = " · ".join(filter(None, (workload_text(row, "parameters"), board, engine)))
+        name = PART.join(filter(None, (workload_text(row, "parameters"), board, engine)))
         points.append(
             Alternative(
                 name=name or "no parameters",
@@ -152,7 +154,7 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
     for own in every:
         work = ", ".join(filter(None, (workload_text(own[0], name) for name in apart)))
         where = board_name(own[0]) if len(boards) > 1 else ""
-        name = " · ".join(filter(None, (where, work or text(own[0], "runtime"))))
+        name = PART.join(filter(None, (where, work or text(own[0], "runtime"))))
         series.append(Series(name=name, samples=[_sample(row) for row in own]))
     model = text(rows[0], "model") if rows else ""
     return LineFigure(
@@ -207,13 +209,22 @@ def _ended(row: Record) -> float | None:
 
 
 def _names(rows: Sequence[Record]) -> list[str]:
-    """Name rows by model and board, and by the engine where there are several."""
+    """Name rows by model and board, by engines where there are several, repetitions by time."""
     several = len({text(row, "runtime") for row in rows}) > 1
     names = []
     for row, model in zip(rows, model_labels(rows), strict=True):
         engine = text(row, "runtime") if several else None
-        names.append(" · ".join(filter(None, (model, board_name(row), engine))))
-    return names
+        names.append(PART.join(filter(None, (model, board_name(row), engine))))
+    counts = Counter(names)
+    return [
+        PART.join(filter(None, (name, _ended_text(row) if counts[name] > 1 else "")))
+        for row, name in zip(rows, names, strict=True)
+    ]
+
+
+def _ended_text(row: Record) -> str:
+    at = moment(row, "ended_at")
+    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _heading(metric: Metric) -> str:

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from html import escape
 
-from edgeyard.benchmark_api.figures.axes import Scale, columns_of, label_of, number_text, shortened
+from edgeyard.benchmark_api.figures.axes import (
+    Scale,
+    columns_of,
+    label_of,
+    labels,
+    number_text,
+    shortened,
+    tick_text,
+)
 from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series
@@ -136,14 +144,15 @@ def _intervals(figure: IntervalFigure) -> _Parts:
     many = len(figure.points) != 1
     what = f"{len(figure.points)} values with their intervals" if many else "1 value"
     drawn = _value_axis(scale, label, height)
-    for number, point in enumerate(figure.points):
+    names = labels([printable(point.name) for point in figure.points])
+    for number, (point, name) in enumerate(zip(figure.points, names, strict=True)):
         if figure.reference is not None:
             drawn.append(_reference(_x(scale, figure.reference), number * _ROW))
-        drawn += _point(figure, scale, point, number * _ROW)
+        drawn += _point(figure, scale, point, name, number * _ROW)
     rows = [
-        f"<tr><td>{_isolated(shortened(point.name))}<td>{number_text(point.value)}"
+        f"<tr><td>{_isolated(name)}<td>{number_text(point.value)}"
         f"<td>{_range(point.ends)}<td>{_text(point.verdict)}"
-        for point in figure.points
+        for point, name in zip(figure.points, names, strict=True)
     ]
     table = [f"<tr><th>Name<th>{_text(figure.axis.label)}<th>Interval<th>Verdict", *rows]
     return _Parts(figure.title, f"{label}; {what}.", height, drawn, lambda: table)
@@ -161,13 +170,13 @@ def _x(scale: Scale, value: float) -> float:
     return _LEFT + (_RIGHT - _LEFT) * scale.share(value)
 
 
-def _point(figure: IntervalFigure, scale: Scale, point: Point, top: float) -> list[str]:
+def _point(figure: IntervalFigure, scale: Scale, point: Point, name: str, top: float) -> list[str]:
     middle, x = top + 27, _x(scale, point.value)
     grey = ' opacity="0.55"' if figure.is_noise(point) else ""
     lines = [
         f"<g{grey}>",
         f'<text x="{_LEFT}" y="{top + 13}"><title>{_text(point.name[:1000])}</title>'
-        f"{_isolated(shortened(point.name))}</text>",
+        f"{_isolated(name)}</text>",
         f'<text x="{_RIGHT}" y="{top + 45}" text-anchor="end">{_text(figure.text(point))}</text>',
     ]
     if point.ends is not None:
@@ -201,7 +210,7 @@ def _value_axis(scale: Scale, label: str, height: float) -> list[str]:
         anchor = "start" if x < _LEFT + 12 else "end" if x > _RIGHT - 12 else "middle"
         lines.append(
             f'<path d="M{x:.1f} 0V{y + 4}" stroke="currentColor" stroke-opacity="0.15"/>'
-            f'<text x="{x:.1f}" y="{y + 14}" text-anchor="{anchor}">{number_text(tick)}</text>'
+            f'<text x="{x:.1f}" y="{y + 14}" text-anchor="{anchor}">{tick_text(tick)}</text>'
         )
     return [*lines, _fitting(label, _WIDTH / 2, y + 27)]
 
@@ -245,16 +254,18 @@ def _front(figure: FrontFigure) -> _Parts:
         top += _PANEL
     x_label = label_of(figure.x_axis, figure.x_scale)
     drawn.append(f'<text x="{_LEFT}" y="{top + 6:g}">{_text(shortened(x_label, 58))}</text>')
+    remarks = labels([printable(each) for each in figure.remarks], _TEXT_COLUMNS)
     drawn += [
         f'<text x="{_LEFT}" y="{top + 24 + _LINE * 1.2 * row:.1f}"><title>{_text(each[:1000])}'
-        f"</title>{_isolated(shortened(each, _TEXT_COLUMNS))}</text>"
-        for row, each in enumerate(figure.remarks)
+        f"</title>{_isolated(shown)}</text>"
+        for row, (each, shown) in enumerate(zip(figure.remarks, remarks, strict=True))
     ]
     height = round(top + 20 + _LINE * 1.2 * len(figure.remarks))
+    names = labels([printable(point.name) for point in figure.points])
     axes = [figure.x_axis, *figure.axes]
     head = "<tr><th>Number<th>Name" + "".join(f"<th>{_text(axis.label)}" for axis in axes)
     rows = [
-        f"<tr><td>{number}<td>{_isolated(shortened(point.name))}"
+        f"<tr><td>{number}<td>{_isolated(names[number - 1])}"
         + "".join(f"<td>{number_text(value)}" for value in (point.x, *point.values))
         + f"<td>{'yes' if point.on_front else 'no'}<td>{_text(point.verdict)}"
         for number, point in enumerate(figure.points, start=1)
@@ -292,11 +303,10 @@ def _panel(figure: FrontFigure, panel: int, top: float) -> list[str]:
         drawn.append(
             f'<path d="M{_PLOT_LEFT - 4} {y(tick):.1f}H{_RIGHT}" stroke="currentColor"'
             f' stroke-opacity="0.15"/><text x="{_PLOT_LEFT - 7}" y="{y(tick) + 4:.1f}"'
-            f' text-anchor="end">{number_text(tick)}</text>'
+            f' text-anchor="end">{tick_text(tick)}</text>'
         )
     drawn += [
-        f'<text x="{x(tick):.1f}" y="{bottom + 14:g}" text-anchor="middle">{number_text(tick)}'
-        "</text>"
+        f'<text x="{x(tick):.1f}" y="{bottom + 14:g}" text-anchor="middle">{tick_text(tick)}</text>'
         for tick in x_scale.ticks
     ]
     for number, point in enumerate(figure.points, start=1):
@@ -315,8 +325,10 @@ def _panel(figure: FrontFigure, panel: int, top: float) -> list[str]:
 
 def _lines(figure: LineFigure, width: float) -> _Parts:
     named = [each for each in figure.series if each.name]
-    labels = {each.name: _wrapped(each.name) for each in named}
-    needed = sum(_LINE * len(each) + 5 for each in labels.values())
+    names = [printable(each.name) for each in named]
+    fitting = labels(names, _LABEL_COLUMNS * _LABEL_LINES - 2)
+    lines_of_name = {each.name: _wrapped(name) for each, name in zip(named, fitting, strict=True)}
+    needed = sum(_LINE * len(each) + 5 for each in lines_of_name.values())
     more = width - _WIDTH
     bottom = _TOP + max(_MIN_PLOT + more / 4, needed)
     right = (_PLOT_RIGHT if named else _RIGHT) + more
@@ -324,7 +336,7 @@ def _lines(figure: LineFigure, width: float) -> _Parts:
     drawn = plot.axes()
     for position, series in enumerate(figure.series):
         drawn += plot.series(series, position)
-    drawn += plot.names(labels)
+    drawn += plot.names(lines_of_name)
     remarks, height = plot.remarks(bottom + 44)
     logarithmic = plot.x_scale.logarithmic or plot.scale.logarithmic
     about = f"{figure.axis.label} by {figure.x_axis.label}; {len(figure.series)} series"
@@ -358,7 +370,7 @@ class _Plot:
             lines.append(
                 f'<path d="M{_PLOT_LEFT - 4} {y:.1f}H{self.right}" stroke="currentColor"'
                 f' stroke-opacity="0.15"/><text x="{_PLOT_LEFT - 7}" y="{y + 4:.1f}"'
-                f' text-anchor="end">{number_text(tick)}</text>'
+                f' text-anchor="end">{tick_text(tick)}</text>'
             )
         ticks = figure.x_ticks(2 if self.right <= _RIGHT else 5)
         for tick in ticks:
@@ -366,7 +378,7 @@ class _Plot:
             anchor = "start" if tick == ticks[0] else "end" if tick == ticks[-1] else "middle"
             lines.append(
                 f'<text x="{x:.1f}" y="{self.bottom + 14}" text-anchor="{anchor}">'
-                f"{figure.x_text(tick)}</text>"
+                f"{figure.tick_text(tick)}</text>"
             )
         label = label_of(figure.x_axis, self.x_scale)
         lines.append(
@@ -436,16 +448,16 @@ class _Plot:
             drawn.append(_marker(x, y, sample.verdict, colour, shape))
         return drawn
 
-    def names(self, labels: dict[str, list[str]]) -> list[str]:
+    def names(self, lines_of_name: dict[str, list[str]]) -> list[str]:
         """Return the names beside the ends of their series, each with a line to its end."""
         order = [
             (self.y(at.value), self.x(at.x), position, each)
             for position, each in enumerate(self.figure.series)
-            if each.name in labels and each.samples
+            if each.name in lines_of_name and each.samples
             for at in (self.figure.labelled(each),)
         ]
         order.sort(key=lambda one: (one[0], one[2]))
-        heights = [_LINE * len(labels[each.name]) + 5 for *_, each in order]
+        heights = [_LINE * len(lines_of_name[each.name]) + 5 for *_, each in order]
         places, top = [], float(_TOP)
         for (y, *_), height in zip(order, heights, strict=True):
             top = max(top, y - height / 2)
@@ -468,7 +480,7 @@ class _Plot:
             drawn += [
                 f'<tspan x="{self.right + 16}" y="{top + 12 + _LINE * row:.1f}">{_isolated(line)}'
                 "</tspan>"
-                for row, line in enumerate(labels[each.name])
+                for row, line in enumerate(lines_of_name[each.name])
             ]
             drawn.append("</text>")
         return drawn
@@ -495,7 +507,7 @@ def _ink(position: int) -> str:
 def _wrapped(name: str) -> list[str]:
     """Return a name as lines that fit beside the drawing."""
     lines, line = [], ""
-    for char in shortened(printable(name), _LABEL_COLUMNS * _LABEL_LINES - 2):
+    for char in name:
         if columns_of(line + char) > _LABEL_COLUMNS:
             cut = line.rfind(" ") + 1 or line.rfind("-") + 1 or len(line)
             lines.append(line[:cut].rstrip())
@@ -507,10 +519,11 @@ def _wrapped(name: str) -> list[str]:
 def _numbers(figure: LineFigure) -> list[str]:
     scale = figure.x_scale
     head = f"<tr><th>Series<th>{_text(figure.x_axis.label)}<th>{_text(figure.axis.label)}"
+    names = labels([printable(each.name) for each in figure.series])
     rows = [
-        f"<tr><td>{_isolated(shortened(each.name))}<td>{figure.x_text(sample.x, scale)}"
+        f"<tr><td>{_isolated(name)}<td>{figure.x_text(sample.x, scale)}"
         f"<td>{number_text(sample.value)}<td>{_range(sample.ends)}<td>{_text(sample.verdict)}"
-        for each in figure.series
+        for each, name in zip(figure.series, names, strict=True)
         for sample in each.samples
     ]
     return [f"{head}<th>Interval<th>Verdict", *rows]

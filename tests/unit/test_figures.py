@@ -111,6 +111,53 @@ def test_a_hostile_name_is_shown_as_short_text(name: str) -> None:
     assert "\u2068" in page
 
 
+LONG = "efficientnet_b0_imagenet_pruned_quantised_per_channel_int8"
+
+
+def shown_names(page: str) -> list[str]:
+    """The labels of values in a drawing, without their titles."""
+    texts = (each for each in drawing(page).iter("text") if each.find("title") is not None)
+    return ["".join(each.itertext())[len(each.findtext("title") or "") :] for each in texts]
+
+
+@pytest.mark.parametrize(
+    "models",
+    [
+        [f"{LONG}_v1.onnx", f"{LONG}_v2.onnx"],
+        [f"v1_{LONG}.onnx", f"v2_{LONG}.onnx"],
+        [f"{LONG}_v1_{LONG}.onnx", f"{LONG}_v2_{LONG}.onnx"],
+    ],
+)
+def test_long_names_are_cut_where_they_are_alike_and_keep_board_and_engine(
+    models: list[str],
+) -> None:
+    names = [
+        f"{model} · rpi4b-0001-{number:04} · {engine}"
+        for model in models
+        for number in (1, 2)
+        for engine in ("ort", "tflite")
+    ]
+    labels = shown_names(svg_figure(figure(*(Point(name=each, value=1.0) for each in names))))
+    assert len(set(labels)) == len(names)
+    for label, name in zip(labels, names, strict=True):
+        assert len(label.strip("\u2068\u2069")) <= 46
+        assert label.strip("\u2069").endswith(name[name.index(" · ") :])
+
+
+def test_two_runs_of_the_same_work_are_named_by_their_times() -> None:
+    rows = [
+        {**measured(4.9, 5.1), "ended_at": f"2026-11-02T0{hour}:30:00+01:00"} for hour in (8, 9)
+    ]
+    page = report_page(rows, "")
+    assert "m · b · 2026-11-02 07:30 UTC" in page
+    assert "m · b · 2026-11-02 08:30 UTC" in page
+
+
+def test_large_numbers_beside_an_axis_are_short() -> None:
+    page = svg_figure(figure(Point(name="a", value=140_000.0)))
+    assert {"50k", "100k", "150k"} <= {each.text for each in drawing(page).iter("text")}
+
+
 def test_an_interval_leaves_out_a_hollow_mark_and_an_end_off_the_axis_is_an_arrow() -> None:
     points = (
         Point(name="a", value=1.0, low=0.0, high=2.0, verdict="invalid"),
@@ -218,7 +265,7 @@ def test_no_colour_is_used_for_two_series_and_each_has_its_name() -> None:
 
 def test_wide_characters_count_twice_where_a_name_is_cut() -> None:
     page = svg_figure(figure(Point(name="板" * 40, value=1.0)))
-    assert f"\u2068{'板' * 22}…\u2069" in page
+    assert f"\u2068{'板' * 11}…{'板' * 11}\u2069" in page
 
 
 @pytest.mark.slow
