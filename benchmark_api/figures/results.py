@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC
 
 from edgeyard.benchmark_api.figures.axes import PART, Axis
 from edgeyard.benchmark_api.figures.fronts import Alternative, FrontFigure
@@ -24,6 +23,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
 from edgeyard.benchmark_api.sdk.fields import Record, moment, number, text
 from edgeyard.benchmark_api.sdk.fronts import Front, Objective, fronts_of
 from edgeyard.devices.metrics import Metric
+from edgeyard.scheduler.model.times import minute_text
 
 _MIB = 2**20
 
@@ -224,7 +224,7 @@ def _names(rows: Sequence[Record]) -> list[str]:
 
 def _ended_text(row: Record) -> str:
     at = moment(row, "ended_at")
-    return "" if at is None else f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return "" if at is None else minute_text(at)
 
 
 def _heading(metric: Metric) -> str:

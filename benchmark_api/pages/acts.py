@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 
 from fastapi import APIRouter, Request
@@ -14,8 +15,10 @@ from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.routes import acts
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.sdk.fields import moment
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
+from edgeyard.scheduler.model.times import time_text
 
 router = APIRouter(include_in_schema=False)
 
@@ -31,6 +34,9 @@ _TYPES = dict(
     )
 )
 """Texts of the types of acts, by name."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
+"""The beginning of a time in a record."""
 
 
 @router.get("/ui/events")
@@ -72,16 +78,27 @@ def log_of_acts(request: Request, caller: BrowserUser, context: Ctx) -> Response
 
 
 def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
-    """Return what an act changed: names with the values before and after; None: there was none."""
+    """Return what an act changed: names with the values before and after; None: there was none.
+
+    What the row shows already is left out: board, benchmark, who acted and why.
+    """
     names = dict.fromkeys((*act.before, *act.after))
     shown = [(name, _value(act.before, name), _value(act.after, name)) for name in names]
-    return [each for each in shown if each[1] != each[2]]
+    elsewhere = {None, act.board, act.benchmark_id, act.user_id, act.reason}
+    return [
+        (name, before, after)
+        for name, before, after in shown
+        if before != after and not (before is None and after in elsewhere)
+    ]
 
 
 def _value(values: Mapping[str, object], name: str) -> str | None:
     value = values.get(name)
-    if value is None or isinstance(value, str):
-        return value
+    if isinstance(value, str):
+        at = moment(values, name) if _TIME.match(value) else None
+        return value if at is None else time_text(at)
+    if value is None:
+        return None
     if isinstance(value, bool):
         return "yes" if value else "no"
     return json.dumps(value, ensure_ascii=False)

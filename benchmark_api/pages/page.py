@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
 from edgeyard.benchmark_api.pages.measured import measured
 from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.scheduler.model.times import time_text
 
 _T = TypeVar("_T")
 
@@ -300,7 +301,7 @@ def when(time: datetime | None, missing: str = "–") -> Markup | str:
     """Return a time in UTC, with its zone, as a ``<time>``."""
     if time is None:
         return missing
-    return Markup(f'<time datetime="{time.isoformat()}">{time:%Y-%m-%d %H:%M:%S} UTC</time>')
+    return Markup(f'<time datetime="{time.isoformat()}">{time_text(time)}</time>')
 
 
 def duration(seconds: float | None) -> str:

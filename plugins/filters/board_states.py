@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC
 from functools import partial
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.times import time_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ def _last_report(batch: Batch, board: int) -> str:
     taken_at = batch.snapshot.taken_at
     if taken_at is None or not np.isfinite(batch.snapshot.age_s):
         return "has not been reported yet"
-    return f"was last heard of at {taken_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}, too long ago"
+    return f"was last heard of at {time_text(taken_at)}, too long ago"
 
 
 BOARD_STATES = (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.times import time_text
 from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 
 
@@ -48,5 +47,5 @@ class DeadlineFilter(Filter):
 
 def _due(batch: Batch, row: int) -> str:
     at = batch.deadlines[row]
-    moment = "" if at is None else f" {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    moment = "" if at is None else f" {time_text(at)}"
     return f"its deadline{moment}"

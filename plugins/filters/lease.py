@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,6 +9,7 @@ from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.times import time_text
 
 
 class LeaseFilter(Filter):
@@ -44,7 +43,7 @@ class LeaseFilter(Filter):
             and _others(batch, each)[row]
         )
         why = f" ({lease.reason})" if lease.reason else ""
-        return f"is reserved until {_moment(lease.until)}{why}"
+        return f"is reserved until {time_text(lease.until)}{why}"
 
 
 def _is_current(batch: Batch, lease: Lease) -> bool:
@@ -56,7 +55,3 @@ def _others(batch: Batch, lease: Lease) -> NDArray[np.bool_]:
     if lease.user_id is None:
         return np.ones(batch.shape[0], dtype=np.bool_)
     return np.array([user != lease.user_id for user in batch.lease_users], dtype=np.bool_)
-
-
-def _moment(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.framework.protocols import Costs, ScoreUnit
+from edgeyard.scheduler.model.times import time_text
 
 _WORDS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -22,8 +23,8 @@ def choice_words(decided: Decisions, job: int) -> str:
     """Compare the board that a benchmark got with the best other one that was free for it.
 
     Returns:
-        For instance "expected to end at 12:03:10 (52 s ± 3 s); rpi4b-0001-0002 is expected to be
-        4 s faster, but fails one run in five"; what is not known is left out.
+        For instance "expected to end at 2026-11-21 12:03:10 UTC (52 s ± 3 s); rpi4b-0001-0002 is
+        expected to be 4 s faster, but fails one run in five"; what is not known is left out.
     """
     costs = decided.scores.costs
     board = int(decided.assignment.board_of_job[job])
@@ -60,7 +61,7 @@ def _expected(decided: Decisions, costs: Costs, pair: int) -> str:
         return f"expected to cost {_seconds(float(costs.total_s[pair]))}"
     end = decided.now + timedelta(seconds=run_s)
     error_s = float(costs.error_s[pair])
-    return f"expected to end at {end:%H:%M:%S} ({_seconds(run_s)} ± {_seconds(error_s)})"
+    return f"expected to end at {time_text(end)} ({_seconds(run_s)} ± {_seconds(error_s)})"
 
 
 def _compared(decided: Decisions, costs: Costs, job: int, own: int, other: int, board: int) -> str:

@@ -25,6 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.preemption import is_preemptible, is_preemption
+from edgeyard.scheduler.model.times import time_text
 from edgeyard.scheduler.ports import BenchmarkFilter, Clock, UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 
@@ -267,7 +268,7 @@ class QueueCache:
         if ended := self._end_of_gang(benchmark):
             return Expiry(ended, False, with_gang=True)
         if description.deadline is not None and self._clock.certain() >= description.deadline:
-            when = description.deadline.isoformat()
+            when = time_text(description.deadline)
             return Expiry(f"its deadline {when} passed while it was {benchmark.status}", True)
         waits = benchmark.status in (Status.PENDING, Status.SCHEDULED)  # until its task starts
         waits = waits and not live.adopted  # which may have happened already

@@ -57,6 +57,7 @@ from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
+from edgeyard.scheduler.model.times import time_text
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.estimates import INCONCLUSIVE_FAILURES, run_times
 
@@ -116,7 +117,7 @@ def suspension_reason(state: ScorerState) -> str:
     if state.suspended_until is None:
         return ""
     return (
-        f"suspended until {state.suspended_until:%Y-%m-%dT%H:%M:%SZ} after "
+        f"suspended until {time_text(state.suspended_until)} after "
         f"{state.faults_in_row} faults in a row; the last: {state.last_fault}"
     )
 

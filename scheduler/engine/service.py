@@ -34,7 +34,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from functools import partial
 
@@ -76,6 +76,7 @@ from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.tariff import Tariff
+from edgeyard.scheduler.model.times import time_text
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.comparison import Comparison
@@ -682,4 +683,4 @@ class Engine:
 def _lease_words(lease: Lease) -> str:
     whose = "for maintenance" if lease.user_id is None else "to a user"
     why = f" ({lease.reason})" if lease.reason else ""
-    return f"leased {whose} until {lease.until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}{why}"
+    return f"leased {whose} until {time_text(lease.until)}{why}"

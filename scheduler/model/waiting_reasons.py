@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from edgeyard.scheduler.model.benchmark import IfUnavailable, WaitingReason, WaitReason
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.times import minute_text, time_text
 
 _COARSE = tuple(step * 10**power for power in range(1, 7) for step in (1, 2, 5))
 _COARSE_AGES_S = (10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
@@ -105,7 +106,9 @@ def own_policy() -> WaitReason:
 
 def starts_later(at: datetime) -> WaitReason:
     """Return the reason of a benchmark whose start time has not come."""
-    return WaitReason(reason=WaitingReason.START_TIME, sentence=f"its start_time is {_moment(at)}")
+    return WaitReason(
+        reason=WaitingReason.START_TIME, sentence=f"it starts at {time_text(at)} at the earliest"
+    )
 
 
 def lost_too_often(losses: int, at: datetime) -> WaitReason:
@@ -113,7 +116,7 @@ def lost_too_often(losses: int, at: datetime) -> WaitReason:
     return WaitReason(
         reason=WaitingReason.START_TIME,
         sentence=f"the server or its host died {losses} times in a row while it ran; "
-        f"it is tried again at {_moment(at)}",
+        f"it is tried again at {time_text(at)}",
     )
 
 
@@ -122,7 +125,7 @@ def pinned_board_failed(target_uid: str | None, at: datetime) -> WaitReason:
     return WaitReason(
         reason=WaitingReason.START_TIME,
         sentence=f"its last attempt on {target_uid} failed; it is tried there again at "
-        f"{_moment(at)}",
+        f"{time_text(at)}",
     )
 
 
@@ -131,7 +134,7 @@ def only_free_board_failed(target_uid: str, at: datetime) -> WaitReason:
     return WaitReason(
         reason=WaitingReason.START_TIME,
         sentence=f"its last attempt on {target_uid} failed, and no other board is free: "
-        f"it is tried there again at {_moment(at)}",
+        f"it is tried there again at {time_text(at)}",
     )
 
 
@@ -155,7 +158,7 @@ def gang_not_ready(size: int, benchmark_id: str, why: WaitReason | None) -> Wait
     return WaitReason(
         reason=WaitingReason.START_TIME if why is None else why.reason,
         sentence=f"it starts together with {size - 1} others, and {benchmark_id} waits"
-        + (" for its start_time" if why is None else f": {why.sentence}"),
+        + (" for its start time" if why is None else f": {why.sentence}"),
     )
 
 
@@ -210,7 +213,7 @@ def budget(max_credits: float, group_id: str | None = None) -> WaitReason:
     return WaitReason(
         reason=WaitingReason.BUDGET,
         sentence=f"it may cost {max_credits:g} credits, and {whose} has fewer left: waits for "
-        f"others of {others} to end, or for more credits; a shorter user_time reserves less",
+        f"others of {others} to end, or for more credits; a shorter maximum run time reserves less",
     )
 
 
@@ -315,7 +318,7 @@ def own_reservation(target_uid: str, start: datetime) -> WaitReason:
         reason=WaitingReason.RESERVED,
         by_reservation=True,
         sentence=f"it has waited long enough to have a reservation: {target_uid} from "
-        f"{minute:%Y-%m-%dT%H:%MZ} on at the latest, after what runs or is reserved there",
+        f"{minute_text(minute)} on at the latest, after what runs or is reserved there",
     )
 
 
@@ -331,7 +334,7 @@ def reserved_board(target_uid: str, start: datetime, lease: Lease | None) -> Wai
     return WaitReason(
         reason=WaitingReason.RESERVED,
         by_reservation=lease is None,
-        sentence=f"{target_uid} is reserved from {_moment(start)} on{why}, "
+        sentence=f"{target_uid} is reserved from {time_text(start)} on{why}, "
         "and this run might not be over by then",
     )
 
@@ -355,7 +358,7 @@ def held_for_board(
         compared = f"runs in less time there than on {free_uid}, which is free"
     return WaitReason(
         reason=WaitingReason.FASTER_BOARD,
-        sentence=f"waits for {target_uid}, expected free at {minute:%Y-%m-%dT%H:%MZ}: {compared}",
+        sentence=f"waits for {target_uid}, expected free at {minute_text(minute)}: {compared}",
     )
 
 
@@ -371,7 +374,7 @@ def held_by_plan(
         gain_s: By how many seconds its expected cost is less than on the free board now.
         free_uid: The best board that is free now.
     """
-    at = f"{_minute(start):%Y-%m-%dT%H:%MZ}"
+    at = minute_text(_minute(start))
     match reason:
         case WaitingReason.QUIET_HOST:
             until = f"waits until {at} for {target_uid}, when its host is expected to be quiet"
@@ -398,7 +401,7 @@ def cluster_unreachable(age_s: float, answered_at: datetime | None, max_age_s: f
         coarse_s = max((step for step in _COARSE_AGES_S if step <= age_s), default=0)
         state = (
             f"the last answer of the cluster is more than {_duration(coarse_s)} old "
-            f"(of {_moment(answered_at)})"
+            f"(of {time_text(answered_at)})"
         )
     return WaitReason(
         reason=WaitingReason.CLUSTER_UNREACHABLE,
@@ -441,17 +444,15 @@ def with_pin_outlook(
         grace_s: The grace time, seconds.
         notified: The grace time is over and the event is recorded.
     """
-    pinned = "it stays pinned to this board (if_unavailable: notify)"
+    pinned = "it stays pinned to this board, as its description demands"
     if if_unavailable is IfUnavailable.RESCHEDULE:
         outlook = (
-            f"after {grace_s:g} s another board that fits may run it (if_unavailable: reschedule)"
+            f"after {grace_s:g} s another board that fits may run it, as its description allows"
         )
     elif notified:
-        outlook = f"{pinned}; the server has recorded the event benchmark.unavailable"
+        outlook = f"{pinned}; the server has reported that the board is unavailable"
     else:
-        outlook = (
-            f"{pinned}; after {grace_s:g} s the server records the event benchmark.unavailable"
-        )
+        outlook = f"{pinned}; after {grace_s:g} s the server reports that the board is unavailable"
     return replace(waiting, sentence=f"{waiting.sentence}; {outlook}")
 
 
@@ -473,10 +474,6 @@ def _about_s(seconds: float) -> str:
 def _minute(at: datetime) -> datetime:
     """Return the nearest full minute: what is expected shifts by seconds from cycle to cycle."""
     return (at.astimezone(UTC) + timedelta(seconds=30)).replace(second=0, microsecond=0)
-
-
-def _moment(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _duration(seconds: int) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.history import EPOCH, History
+from edgeyard.scheduler.model.times import time_text
 
 
 def mark_cooling(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float) -> Snapshot:
@@ -30,7 +31,7 @@ def mark_cooling(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: 
     reasons = list(snapshot.reasons)
     for board in np.flatnonzero(warm).tolist():
         until = now + timedelta(seconds=float(left_s[board]))
-        reasons[board] = f"cools down until {until.astimezone(UTC):%H:%M:%SZ}"
+        reasons[board] = f"cools down until {time_text(until)}"
     return replace(snapshot, busy=snapshot.busy | warm, reasons=tuple(reasons))
 
 

@@ -12,6 +12,7 @@ from sqlalchemy import bindparam, select, update
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.times import time_text
 from edgeyard.scheduler.ports import Reservations
 from edgeyard.scheduler.store.rows import Row, flat_row
 from edgeyard.scheduler.store.tables import leases, quarantines
@@ -45,8 +46,8 @@ class SqlReservations(Reservations):
         if clash is not None:
             taken = _lease(clash)
             raise Conflict(
-                f"{lease.target_uid} is leased from {taken.since:%Y-%m-%dT%H:%M:%SZ} "
-                f"to {taken.until:%Y-%m-%dT%H:%M:%SZ} ({taken.lease_id})"
+                f"{lease.target_uid} is leased from {time_text(taken.since)} "
+                f"to {time_text(taken.until)} ({taken.lease_id})"
             )
         if not self._tx.insert(leases, flat_row(lease)):
             raise Conflict(f"lease {lease.lease_id} already exists")

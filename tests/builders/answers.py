@@ -440,7 +440,7 @@ def explanation(**changes: object) -> Body:
                 ("ilp", "completion", "preference"),
             )
         ],
-        "choice": "expected to end at 08:00:52 (52 s ± 3 s)",
+        "choice": "expected to end at 2026-11-21 08:00:52 UTC (52 s ± 3 s)",
         "agreement": 0.75,
         "ran_on": None,
         "forecast": None,

@@ -342,7 +342,7 @@ class TestStartTime:
             due = clock[0] + timedelta(hours=1)
             lab.dispatch(a_job(periodic=Periodic(cron=cron_of(due))))
             assert lab.state().run is JobRun.QUEUED
-            assert lab.state().reason == "starts at 2030-01-01T01:00:00Z"
+            assert lab.state().reason == "starts at 2030-01-01 01:00:00 UTC"
             lab.run(a_job(job_id="other"), job_id="other")
             assert lab.state().run is JobRun.QUEUED
             clock[0] = due

@@ -57,7 +57,7 @@ def test_past_the_grace_time_another_board_that_fits_runs_it(lab: Lab) -> None:
     lab.turn()
     assert "offline" in sentence(lab, benchmark_id)
     assert sentence(lab, benchmark_id).endswith(
-        "; after 300 s another board that fits may run it (if_unavailable: reschedule)"
+        "; after 300 s another board that fits may run it, as its description allows"
     )
     lab.clock.forward(GRACE_S - 1)
     lab.turn()
@@ -118,15 +118,15 @@ def test_a_pinned_benchmark_gets_one_event_for_an_unavailable_board(lab: Lab) ->
     benchmark_id = pinned(lab, if_unavailable=IfUnavailable.NOTIFY)
     lab.turn()
     assert sentence(lab, benchmark_id).endswith(
-        "; it stays pinned to this board (if_unavailable: notify); after 300 s the server records "
-        "the event benchmark.unavailable"
+        "; it stays pinned to this board, as its description demands; after 300 s the server "
+        "reports that the board is unavailable"
     )
     for _ in range(3):
         lab.clock.forward(GRACE_S)
         lab.turn()
     assert sentence(lab, benchmark_id).endswith(
-        "; it stays pinned to this board (if_unavailable: notify); the server has recorded the "
-        "event benchmark.unavailable"
+        "; it stays pinned to this board, as its description demands; the server has reported "
+        "that the board is unavailable"
     )
     (reported,) = lab.events(benchmark_id, "benchmark.unavailable")
     assert (reported.data["target_uid"], reported.data["reason"]) == (A, "board_offline")

@@ -191,7 +191,7 @@ SHARED = {
     "budget": (
         Entitlement(credits_left=50.0),
         "it may cost 30 credits, and your group vision has fewer left: waits for others of the "
-        "group to end, or for more credits; a shorter user_time reserves less",
+        "group to end, or for more credits; a shorter maximum run time reserves less",
     ),
 }
 

@@ -285,7 +285,7 @@ def test_who_has_waited_for_the_guard_time_gets_a_reservation_of_its_own() -> No
     assert set(kept(result)) == {"first", "booked-3"}
     waiting = result.waiting["waits"]
     assert waiting.reason is WaitingReason.RESERVED
-    assert f"{A} from 2026-11-21T12:07Z on at the latest" in waiting.sentence
+    assert f"{A} from 2026-11-21 12:07 UTC on at the latest" in waiting.sentence
     younger = cycle(ONE, queue, guard_s=200.0)
     assert set(kept(younger)) == {"first", "booked-1", "booked-2"}
     alone = cycle(ONE, [waits, booked(1, 600.0)], guard_s=50.0)

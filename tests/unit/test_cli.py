@@ -879,7 +879,7 @@ def test_explain_shows_rank_priority_and_each_boards_verdict(server: FakeServer)
     assert "position 1 in the queue: priority 80" in " ".join(result.stdout.split())
     assert "priority 80 = type 70 + user 10 + age 0 + deadline 0" in result.stdout
     words = " ".join(result.stdout.split())
-    assert "expected to end at 08:00:52 (52 s ± 3 s)" in words
+    assert "expected to end at 2026-11-21 08:00:52 UTC (52 s ± 3 s)" in words
     assert "agreement: 75% of the scorers rate no board above" in words
     assert "53.5 s ± 3 s" in words
     assert "board_busy" in words

@@ -330,7 +330,7 @@ def test_a_start_time_holds_until_it_is_due() -> None:
     job = pending(start_time=NOW + timedelta(minutes=5))
     assert why(cycle(snapshot, [job])) == (
         WaitingReason.START_TIME,
-        "its start_time is 2026-11-21T12:05:00Z",
+        "it starts at 2026-11-21 12:05:00 UTC at the earliest",
     )
     assert places(cycle(snapshot, [job], now=NOW + timedelta(minutes=5))) == {"b-1": ONE}
 
@@ -349,7 +349,7 @@ def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is() -> None:
     assert result.placements == ()
     assert why(result) == (
         WaitingReason.CLUSTER_UNREACHABLE,
-        "the last answer of the cluster is more than 1 min old (of 2026-11-21T11:58:25Z); "
+        "the last answer of the cluster is more than 1 min old (of 2026-11-21 11:58:25 UTC); "
         "nothing is placed on knowledge older than 60 s",
     )
     assert why(result, "never")[0] is WaitingReason.NO_SUCH_FAMILY
@@ -609,7 +609,8 @@ def test_what_each_scorer_makes_of_a_board_adds_up_to_its_cost() -> None:
         ("best_fit", "preference"),
     ]
     assert re.fullmatch(
-        rf"expected to end at 12:00:10 \(\d+ s ± [\d.]+ s\); \d+ s sooner than on {TWO}",
+        r"expected to end at 2026-11-21 12:00:10 UTC "
+        rf"\(\d+ s ± [\d.]+ s\); \d+ s sooner than on {TWO}",
         explanation.choice,
     )
 
@@ -646,7 +647,7 @@ def test_an_explanation_compares_the_board_with_the_next_best_one(
     )
     assert places(result) == {"b-1": ONE}
     choice = result.explanation("b-1").choice
-    assert choice.startswith("expected to end at 12:00:20 (20 s ± ")
+    assert choice.startswith("expected to end at 2026-11-21 12:00:20 UTC (20 s ± ")
     assert choice.split("; ", 1)[1] == sentence
 
 

@@ -72,7 +72,7 @@ def test_a_leased_board_is_for_its_user_alone() -> None:
     assert places(result) == {"a": ONE}
     assert why(result) == (
         WaitingReason.RESERVED,
-        f"waits for {ONE}, which is reserved until 2026-11-21T12:10:00Z (a new fan)",
+        f"waits for {ONE}, which is reserved until 2026-11-21 12:10:00 UTC (a new fan)",
     )
 
 
@@ -96,7 +96,7 @@ def test_what_would_run_into_a_lease_is_not_placed(begins_s: float, placed: bool
     if not placed:
         reason, sentence = why(result)
         assert reason is WaitingReason.RESERVED
-        assert f"{ONE} is reserved from 2026-11-21T12:01:00Z on (a new fan), and" in sentence
+        assert f"{ONE} is reserved from 2026-11-21 12:01:00 UTC on (a new fan), and" in sentence
 
 
 def test_of_what_nothing_is_known_the_time_limit_counts() -> None:
@@ -249,7 +249,7 @@ def test_a_wait_for_predictions_begins_when_the_benchmark_may_start() -> None:
     ("changes", "accepted"),
     [
         ({"user_time_s": 0.01}, "accepted: at least 0.02 s"),
-        ({"deadline": NOW}, "no run can end by its deadline 2026-11-21T12:00:00Z any more"),
+        ({"deadline": NOW}, "no run can end by its deadline 2026-11-21 12:00:00 UTC any more"),
         ({"budget": 0.0}, "accepted: at least 0.04"),
     ],
 )

@@ -449,7 +449,7 @@ class TestStates:
         nomad.get("/v1/allocations").respond(json=[])
         periodic = {"Specs": ["0 0 12 1 1 * 2099"]}
         nomad.get(f"/v1/job/{JOB}").respond(json={**job(), "Periodic": periodic})
-        assert cluster.states([JOB])[JOB].reason == "starts at 2099-01-01T12:00:00Z"
+        assert cluster.states([JOB])[JOB].reason == "starts at 2099-01-01 12:00:00 UTC"
 
     def test_of_a_waiting_job_name_the_boards(
         self, cluster: NomadCluster, nomad: respx.Router
@@ -724,12 +724,12 @@ class TestNomadsClock:
         start = self.NOW + timedelta(seconds=30)
         self.seen(lab, nomad, offset_s, start)
         state = lab.states([JOB])[JOB]
-        assert (state.run, state.reason) == (JobRun.QUEUED, f"starts at {start:%FT%TZ}")
+        assert (state.run, state.reason) == (JobRun.QUEUED, f"starts at {start:%F %T} UTC")
         missed = self.NOW - timedelta(seconds=90)
         self.seen(lab, nomad, offset_s, missed)
         state = lab.states([JOB])[JOB]
         assert state.failure is not None
-        assert f"{missed:%FT%TZ}" in state.failure.sentence
+        assert f"{missed:%F %T} UTC" in state.failure.sentence
 
     @BOTH_WAYS
     def test_does_not_move_a_start(

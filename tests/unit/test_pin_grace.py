@@ -60,9 +60,9 @@ def test_a_board_that_is_reserved_for_a_moment_is_not_unavailable() -> None:
     ("if_unavailable", "pin", "outlook"),
     [
         (IfUnavailable.RESCHEDULE, {}, "after 300 s another board that fits may run it"),
-        (IfUnavailable.NOTIFY, {}, "after 300 s the server records the event"),
-        (IfUnavailable.NOTIFY, {"is_over": True}, "the server has recorded the event"),
-        (IfUnavailable.NOTIFY, {"is_notified": True}, "the server has recorded the event"),
+        (IfUnavailable.NOTIFY, {}, "after 300 s the server reports that"),
+        (IfUnavailable.NOTIFY, {"is_over": True}, "the server has reported that"),
+        (IfUnavailable.NOTIFY, {"is_notified": True}, "the server has reported that"),
     ],
 )
 def test_the_reason_of_a_decision_says_what_comes_of_the_wait(

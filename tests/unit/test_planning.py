@@ -66,7 +66,7 @@ def test_a_benchmark_waits_for_a_better_board_that_comes_free_soon() -> None:
     waiting = result.waiting["job"]
     assert waiting.reason is WaitingReason.FASTER_BOARD
     assert waiting.sentence == (
-        f"waits for {FAST}, expected free at 2026-11-21T12:00Z: "
+        f"waits for {FAST}, expected free at 2026-11-21 12:00 UTC: "
         f"costs at least 2 min less than on {SLOW}, which is free"
     )
     found = result.explanation("job")

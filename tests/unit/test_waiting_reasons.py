@@ -154,12 +154,12 @@ def test_a_failed_filter_an_own_policy_and_a_hold_have_different_codes() -> None
     [
         (
             *(WaitingReason.CHEAP_HOUR, ONE),
-            f"waits until 2026-11-22T03:00Z for {ONE}, when credits cost less: "
+            f"waits until 2026-11-22 03:00 UTC for {ONE}, when credits cost less: "
             "costs at least 2 min less than now",
         ),
         (
             *(WaitingReason.QUIET_HOST, TWO),
-            f"waits until 2026-11-22T03:00Z for {ONE}, when its host is expected to be quiet: "
+            f"waits until 2026-11-22 03:00 UTC for {ONE}, when its host is expected to be quiet: "
             f"costs at least 2 min less than on {TWO}, which is free",
         ),
     ],

@@ -34,6 +34,7 @@ from edgeyard.scheduler.clusters.local.task import (
 )
 from edgeyard.scheduler.hcl.parse import parse_job, warm_up
 from edgeyard.scheduler.model.benchmark import RETRYABLE, Failure, FailureCategory
+from edgeyard.scheduler.model.times import time_text
 from edgeyard.scheduler.ports import (
     Cluster,
     JobRun,
@@ -289,7 +290,7 @@ class LocalCluster(Cluster, NodeSource):
         for entry in waiting:
             starts_at = entry.job.starts_at
             if starts_at is not None and starts_at > now:
-                self._note(entry, replace(entry.state, reason=f"starts at {starts_at:%FT%TZ}"))
+                self._note(entry, replace(entry.state, reason=f"starts at {time_text(starts_at)}"))
                 continue
             board, reason = self._pool.choose(entry.job, self._running)
             if board is None or self._closed:

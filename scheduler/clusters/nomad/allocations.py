@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from edgeyard.scheduler.clusters.exits import failure_of
 from edgeyard.scheduler.clusters.nomad.nodes import devices_of
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.scheduler.model.times import time_text
 from edgeyard.scheduler.ports import JobRun, JobState
 
 Json = Mapping[str, object]
@@ -152,10 +153,10 @@ def of_no_run(job_id: str, job: Json) -> JobState:
 def of_start_to_come(job_id: str, starts_at: datetime, now: datetime) -> JobState:
     """Return the state of a periodic job that has not started."""
     if now > starts_at + timedelta(seconds=MISSED_START_S):
-        sentence = f"Nomad did not make its start at {starts_at:%FT%TZ}"
+        sentence = f"Nomad did not make its start at {time_text(starts_at)}"
         failure = Failure(category=FailureCategory.CLUSTER, sentence=sentence)
         return JobState(job_id=job_id, run=JobRun.ENDED, failure=failure)
-    return JobState(job_id=job_id, run=JobRun.QUEUED, reason=f"starts at {starts_at:%FT%TZ}")
+    return JobState(job_id=job_id, run=JobRun.QUEUED, reason=f"starts at {time_text(starts_at)}")
 
 
 def first_of(allocations: Sequence[Json]) -> Json | None:

@@ -1,0 +1,15 @@
+"""Times in sentences for people, always with their zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def time_text(at: datetime) -> str:
+    """Return a time to the second: ``2026-11-21 12:05:00 UTC``."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def minute_text(at: datetime) -> str:
+    """Return a time to the minute: ``2026-11-21 12:05 UTC``."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
