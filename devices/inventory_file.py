@@ -139,6 +139,15 @@ _Skipped = Annotated[Any, Field(exclude=True)]
 _Word = Annotated[str, _TextPattern(r"[^\x00]*", "must not contain the character NUL")]
 
 
+def _program(words: List[str]) -> List[str]:
+    if not words or not words[0]:
+        raise PydanticCustomError("program", "must begin with a program")
+    return words
+
+
+_FIRST_IS_PROGRAM: Dict[str, Any] = {"prefixItems": [{"type": "string", "minLength": 1}]}
+
+
 class _Entry(BaseModel):
     """An object of the file, without unknown fields and without conversions between types."""
 
@@ -247,7 +256,7 @@ class HookEntry(_Entry):
     run: List[_Word] = Field(
         min_length=1,
         description="Program and arguments; no shell splits them.",
-        json_schema_extra={"prefixItems": [{"type": "string", "minLength": 1}]},
+        json_schema_extra=_FIRST_IS_PROGRAM,
     )
     on: Literal["host", "board"] = "host"
     timeout_s: float = Field(default=60.0, gt=0, le=_MAX_HOOK_S)
@@ -255,9 +264,7 @@ class HookEntry(_Entry):
     @field_validator("run")
     @classmethod
     def _check_program(cls, words: List[str]) -> List[str]:
-        if not words[0]:
-            raise PydanticCustomError("program", "must begin with a program")
-        return words
+        return _program(words)
 
 
 class SandboxEntry(_Entry):
@@ -322,6 +329,19 @@ class BoardEntry(_Entry):
     ssh: Optional[SshEntry] = None
     hooks: List[HookEntry] = []
     sandbox: SandboxEntry = SandboxEntry()
+    energy_rail: Annotated[
+        str,
+        _TextPattern(r"([^\x00-\x1f\x7f]{1,100})?", "must be the name of a rail in one line"),
+    ] = Field(
+        default="",
+        description="Rail of the board's power sensors that measures it, e.g. VDD_IN or "
+        "ina3221/VDD_IN; without it the board's input is found by rule.",
+    )
+    energy_command: Annotated[Optional[List[_Word]], Field(min_length=1)] = Field(
+        default=None,
+        description="Program of the host with arguments that prints the joules that an external "
+        "meter has counted so far; no shell splits them.",
+    )
     attributes: Dict[_AttributeName, Union[bool, int, float, _AttributeText]] = Field(
         default={},
         description="Attributes of the lab's own, for constraints, e.g. rack or soc.vendor.",
@@ -334,6 +354,19 @@ class BoardEntry(_Entry):
         if isinstance(info.context, _Place):
             info.context.check(uid)
         return uid
+
+    @field_validator("energy_command")
+    @classmethod
+    def _check_meter(cls, words: Optional[List[str]]) -> Optional[List[str]]:
+        return None if words is None else _program(words)
+
+    @model_validator(mode="after")
+    def _check_one_source_of_energy(self) -> "BoardEntry":
+        if self.energy_rail and self.energy_command is not None:
+            raise PydanticCustomError(
+                "energy", "has either energy_rail or energy_command, not both"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_one_place(self) -> "BoardEntry":
@@ -359,6 +392,8 @@ class BoardEntry(_Entry):
             ssh=None if board.ssh is None else SshEntry(**_json_fields(board.ssh)),
             hooks=[HookEntry(**_json_fields(hook)) for hook in board.hooks],
             sandbox=SandboxEntry(**_json_fields(board.sandbox)),
+            energy_rail=board.energy_rail,
+            energy_command=list(board.energy_command) or None,
             attributes=dict(board.attributes),
         )
 
@@ -376,6 +411,8 @@ class BoardEntry(_Entry):
             hooks=tuple(_value(Hook, hook) for hook in self.hooks),
             device_files=tuple(sorted(files)),
             sandbox=_value(Sandbox, self.sandbox),
+            energy_rail=self.energy_rail,
+            energy_command=tuple(self.energy_command or ()),
             attributes=dict(self.attributes),
         )
 

@@ -155,6 +155,22 @@ _MEMORY = (
     _number("ram_peak", "peak memory", "B", LOWER),
     _number("ram_model", "peak memory without the runner's own", "B", LOWER),
 )
+_ENERGY = tuple(
+    StandardMetric(
+        Metric(name, title, "J", LOWER),
+        ("energy", key, "value"),
+        ("energy", key, "ci95"),
+        ("energy", key, "ci95_degrees"),
+    )
+    for name, title, key in (
+        ("energy_j", "energy of an inference", "per_inference"),
+        (
+            "energy_above_idle_j",
+            "energy of an inference above that of the idle board",
+            "per_inference_above_idle",
+        ),
+    )
+)
 _ACCURACY = (
     StandardMetric(Metric("top1", "accuracy", "", HIGHER), ("accuracy", "top1")),
     *(
@@ -180,7 +196,7 @@ _TRAINING = (
 )
 
 STANDARD_METRICS: Mapping[str, Tuple[StandardMetric, ...]] = {
-    "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY),
+    "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY, *_ENERGY),
     "TYPE2": (*_times("a batch"), *_ACCURACY, *_INFERENCE, *_MEMORY),
     "TYPE3": (*_times("a training step"), *_TRAINING, *_MEMORY),
 }

@@ -153,6 +153,10 @@ class Board:
         hooks: What is done around each run, in this order.
         device_files: Files of its host through which it is reached, e.g. ``/dev/ttyUSB0``.
         sandbox: How its runs are confined.
+        energy_rail: Rail of its power sensors that stands for it; "": by rule, see
+            `edgeyard.devices.power_rails.choose`.
+        energy_command: Program of its host, with arguments, that prints the joules that an
+            external meter has counted so far; empty: there is no meter.
         shares_with: Boards that must not measure while this one does (same cores).
         attributes: Further attributes as its host publishes them.
     """
@@ -173,6 +177,8 @@ class Board:
     hooks: Tuple[Hook, ...] = ()
     device_files: Tuple[str, ...] = ()
     sandbox: Sandbox = DEFAULT_SANDBOX
+    energy_rail: str = ""
+    energy_command: Tuple[str, ...] = ()
     shares_with: FrozenSet[str] = frozenset()
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
 

@@ -19,6 +19,14 @@ from typing import List, Mapping, Optional, Set, Tuple
 
 from edgeyard.devices.machine import engine_attributes, facts_command, read_facts
 from edgeyard.devices.model import AttributeValue, Board, SshAddress
+from edgeyard.devices.power_rails import (
+    COUNTER,
+    MAX_POWER_W,
+    PATTERNS,
+    choose,
+    rails_of,
+    read_listing,
+)
 from edgeyard.devices.ssh import ssh_command
 
 _MAX_OUTPUT_BYTES = 64 * 1024
@@ -28,8 +36,8 @@ _DONE = "edgeyard-probe-done"
 _REMOTE = (
     "for f in /sys/class/thermal/thermal_zone*/temp; do "
     '[ -r "$f" ] && echo "t $(cat "$f" 2>/dev/null)"; done; '
-    "for f in /sys/class/hwmon/hwmon*/power*_input; do "
-    '[ -r "$f" ] && echo "p $(cat "$f" 2>/dev/null)"; done; '
+    f"for f in {' '.join('/' + each for each in PATTERNS)}; do "
+    '[ -r "$f" ] && echo "p $f $(cat "$f" 2>/dev/null)"; done; '
     f"echo {_DONE}"
 )
 
@@ -56,7 +64,8 @@ class Finding:
     Attributes:
         reason: Why it is not healthy, in words; "" when it is.
         temperature_c: Of its hottest zone; None where it reports none, or was not asked.
-        power_w: What it draws; None as above.
+        power_w: What it draws, by the rail that is its input, otherwise by the greatest one;
+            None as above.
         attributes: What it is, as `machine_attributes`; empty if not asked, or not known.
     """
 
@@ -92,7 +101,7 @@ class Prober:
         gone = [path for path in board.device_files if not os.path.exists(path)]
         if board.ssh is not None:
             # its device files are on the board, not here
-            return self._by_ssh(board.ssh, quiet, facts)
+            return self._by_ssh(board, board.ssh, quiet, facts)
         if gone:
             return Finding(False, f"{', '.join(gone)} is gone")
         if board.local is not None:
@@ -100,7 +109,7 @@ class Prober:
             if missing:
                 return Finding(False, f"needs CPU {', '.join(map(str, missing))}, not on this host")
         known = engine_attributes() if facts else {}
-        return Finding(True, "", *self._local_facts(), attributes=known)
+        return Finding(True, "", *self._local_facts(board), attributes=known)
 
     def close(self) -> None:
         """End what still runs; looks that come later find nothing healthy."""
@@ -110,13 +119,13 @@ class Prober:
         for child in children:
             child.kill()
 
-    def _local_facts(self) -> Tuple[Optional[float], Optional[float]]:
+    def _local_facts(self, board: Board) -> Tuple[Optional[float], Optional[float]]:
         zones = (self._root / "sys/class/thermal").glob("thermal_zone*/temp")
-        rails = (self._root / "sys/class/hwmon").glob("hwmon*/power*_input")
         heat = [f"t {_text(each)}" for each in zones]
-        return _facts(heat + [f"p {_text(each)}" for each in rails])
+        listing = read_listing(self._root)
+        return _facts(heat + [f"p /{path} {text}" for path, text in listing.items()], board)
 
-    def _by_ssh(self, address: SshAddress, quiet: bool, facts: bool) -> Finding:
+    def _by_ssh(self, board: Board, address: SshAddress, quiet: bool, facts: bool) -> Finding:
         deadline = time.monotonic() + self._timeout_s
         where = f"{address.host} port {address.port}"
         try:
@@ -135,7 +144,7 @@ class Prober:
         lines = output.splitlines()
         # what follows are facts: a board that does not get to them is well
         if _DONE in lines:
-            return Finding(True, "", *_facts(lines), attributes=read_facts(lines))
+            return Finding(True, "", *_facts(lines, board), attributes=read_facts(lines))
         if status is None:
             return Finding(False, f"login to {where} took over {self._timeout_s:g} s")
         said = [_plain(line) for line in errors.splitlines() if line.strip()]
@@ -194,20 +203,26 @@ def _read(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[Optional[i
     return status, outputs[0].decode("utf-8", "replace"), outputs[1].decode("utf-8", "replace")
 
 
-def _facts(lines: List[str]) -> Tuple[Optional[float], Optional[float]]:
-    """Return temperature (of millidegrees) and power (of microwatts): the greatest plausible ones.
+def _facts(lines: List[str], board: Board) -> Tuple[Optional[float], Optional[float]]:
+    """Return the temperature of the hottest plausible zone, and the power of the board's input.
 
-    Sensors that are off report nonsense such as -274 or 0; the greatest rail mostly is the whole
-    board's, and rails must not be added up where one holds another.
+    Sensors that are off report nonsense such as -274 or 0. Where no rail is known to be the input,
+    the greatest one is shown: rails hold one another and are never added up.
     """
-    found = {"t": [0.0], "p": [0.0]}
+    degrees = [0.0]
+    listing = {}
     for line in lines:
-        kind, _, number = line.partition(" ")
-        if kind in found and number.strip().isascii() and number.strip().isdigit():
-            found[kind].append(int(number.strip()[:15]))
-    heat = max((value / 1e3 for value in found["t"] if 0 < value / 1e3 < 200), default=None)
-    power = max((value / 1e6 for value in found["p"] if 0 < value / 1e6 < 10_000), default=None)
-    return heat, power
+        kind, _, rest = line.partition(" ")
+        if kind == "t" and rest.strip().isascii() and rest.strip().isdigit():
+            degrees.append(int(rest.strip()[:15]) / 1e3)
+        elif kind == "p":
+            path, _, text = rest.partition(" ")
+            listing[path.lstrip("/")] = text.strip()
+    heat = max((each for each in degrees if 0 < each < 200), default=None)
+    rails = [each for each in rails_of(listing) if each.kind != COUNTER]
+    chosen = choose(rails, board.energy_rail).rail
+    watts = [each.watts(listing) or 0.0 for each in (rails if chosen is None else [chosen])]
+    return heat, max((each for each in watts if 0 < each < MAX_POWER_W), default=None)
 
 
 def _plain(text: str) -> str:

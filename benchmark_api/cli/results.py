@@ -308,6 +308,13 @@ _MEASURED = (
         title="LOSS", of=lambda row: three_digits(row.get("final_loss")), right=True, always=False
     ),
     Column(title="RAM", of=lambda row: size(row.get("ram_peak_bytes")), right=True, from_width=100),
+    Column(
+        title="J",
+        of=lambda row: three_digits(row.get("energy_j")),
+        right=True,
+        from_width=100,
+        always=False,
+    ),
     Column(title="VERDICT", of=lambda row: plain(row.get("verdict") or row.get("status"))),
 )
 
@@ -501,6 +508,7 @@ def _facts(found: Results) -> Mapping[str, str]:
     own = size(row.get("ram_model_bytes"))
     if own:
         facts["peak memory"] += f" (the model's own: {own})"
+    facts |= _energy_facts(row, found.report)
     cold, warm = three_digits(row.get("load_cold_ms")), three_digits(row.get("load_warm_ms"))
     if cold:
         facts["load"] = f"{cold} ms cold" + (f", {warm} ms warm" if warm else "")
@@ -510,6 +518,22 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _energy_facts(row: Mapping[str, object], report: Mapping[str, object]) -> dict[str, str]:
+    """Return the energy of an inference and the power, and what measured them."""
+    from edgeyard.benchmark_api.sdk.energy import energy_sentence
+
+    joules, watts = three_digits(row.get("energy_j")), three_digits(row.get("power_w"))
+    low, high = three_digits(row.get("energy_low_j")), three_digits(row.get("energy_high_j"))
+    above = three_digits(row.get("energy_above_idle_j"))
+    interval = f" (95 %: {low} to {high})" if low and high else ""
+    return {
+        "energy": f"{joules} J an inference{interval}" if joules else "",
+        "above idle": f"{above} J an inference" if above else "",
+        "power": f"{watts} W" if watts else "",
+        "energy by": plain(energy_sentence(report)),
+    }
 
 
 def _invented(feeds: object) -> str:

@@ -384,6 +384,12 @@ _COLUMNS: dict[str, Any] = {
     "first_inference_ms": ("First inference", lambda row: _known(row["first_inference_ms"], "ms")),
     "ram_peak_bytes": ("Memory, peak", lambda row: _size(row["ram_peak_bytes"])),
     "ram_model_bytes": ("Memory of the model", lambda row: _size(row["ram_model_bytes"])),
+    "energy_j": ("Energy of an inference", lambda row: _known(row["energy_j"], "J")),
+    "energy_above_idle_j": (
+        "Energy above idle",
+        lambda row: _known(row["energy_above_idle_j"], "J"),
+    ),
+    "power_w": ("Power", lambda row: _known(row["power_w"], "W")),
     "accuracy": ("Accuracy", lambda row: _share(row["accuracy"])),
     "top5": ("Top 5", lambda row: _share(row["top5"])),
     "final_loss": ("Final loss", lambda row: _known(row["final_loss"])),
@@ -394,7 +400,7 @@ _COLUMNS: dict[str, Any] = {
 }
 """Columns besides the workload: heading, and the text of a row."""
 
-_IN_TABLE = ("on_front", "p90_ms", "ram_peak_bytes", "accuracy", "verdict")
+_IN_TABLE = ("on_front", "p90_ms", "ram_peak_bytes", "energy_j", "accuracy", "verdict")
 
 
 def _known(value: float | None, unit: str = "") -> str:

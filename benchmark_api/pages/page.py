@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
 from edgeyard.benchmark_api.pages.measured import measured
 from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.sdk.energy import energy_sentence
 from edgeyard.scheduler.model.times import time_text
 
 _T = TypeVar("_T")
@@ -241,6 +242,7 @@ def _environment() -> jinja2.Environment:
         size=size,
         concurrency_sentence=concurrency_sentence,
         soak_sentence=soak_sentence,
+        energy_sentence=energy_sentence,
         path=lambda text: quote(str(text), safe=""),
         merged=lambda pairs, more: {**pairs, **more},
         query=lambda pairs: urlencode([(k, v) for k, v in pairs.items() if v not in (None, "")]),

@@ -405,6 +405,8 @@ def summary(
     low, high = _interval(latency, "p50_ci95")
     primary = primary_metric(report)
     metric = primary.metric if primary is not None else None
+    energy = table(report, "energy")
+    energy_low, energy_high = _interval(table(energy, "per_inference"), "ci95")
     repeat_low, repeat_high = _repeat_interval(report, benchmark.target_uid, variation)
     return shapes.ResultRow(
         benchmark_id=benchmark.benchmark_id,
@@ -447,6 +449,12 @@ def summary(
         ram_peak_bytes=number(report, "ram_peak"),
         ram_baseline_bytes=number(report, "ram_baseline"),
         ram_model_bytes=number(report, "ram_model"),
+        energy_j=number(table(energy, "per_inference"), "value"),
+        energy_low_j=energy_low,
+        energy_high_j=energy_high,
+        energy_above_idle_j=number(table(energy, "per_inference_above_idle"), "value"),
+        power_w=number(energy, "power_w"),
+        energy_scope=text(energy, "scope"),
         verdict=text(verdict, "verdict"),
         reasons=_reasons(verdict.get("reasons")),
         kernel=text(table(report, "board"), "kernel"),

@@ -661,8 +661,12 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     ``runs_per_s`` counts inferences (TYPE3: training steps), ``rows_per_s`` their rows; it is null
     without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
     than classification: MAE, mIoU or mAP. ``ram_model_bytes`` is the peak less the baseline, which
-    the process takes before it loads the model. ``kernel`` is the release of the kernel of the
-    operating system that it ran under, ``firmware`` the version of the boot loader or BIOS.
+    the process takes before it loads the model. ``energy_j`` is the energy of one inference with
+    its 95 % interval, ``energy_above_idle_j`` the same less what the idle board takes in that
+    time, ``power_w`` the mean power meanwhile, and ``energy_scope`` what the sensor measures:
+    ``board``, ``processor``, ``part`` (a rail that the lab names) or ``meter``. ``kernel`` is the
+    release of the kernel of the operating system that it ran under, ``firmware`` the version of
+    the boot loader or BIOS.
     """
 
     benchmark_id: str
@@ -705,6 +709,12 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     ram_peak_bytes: float | None
     ram_baseline_bytes: float | None
     ram_model_bytes: float | None
+    energy_j: float | None
+    energy_low_j: float | None
+    energy_high_j: float | None
+    energy_above_idle_j: float | None
+    power_w: float | None
+    energy_scope: str | None
     verdict: str | None
     reasons: list[Reason]
     kernel: str | None

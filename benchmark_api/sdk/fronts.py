@@ -9,16 +9,20 @@ from functools import partial
 
 from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, metric_of_row, model_name
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text
-from edgeyard.devices.metrics import HIGHER, Metric, standard_metrics
+from edgeyard.devices.metrics import HIGHER, LOWER, Metric, standard_metrics
 
 _COLUMNS = {
     "p50": "p50_ms",
     "rows_per_s": "rows_per_s",
     "runs_per_s": "runs_per_s",
     "ram_peak": "ram_peak_bytes",
+    "energy_j": "energy_j",
 }
 """Metrics that decide next to the primary one, and their columns of a row: latency, throughput by
-rows, otherwise by runs, memory."""
+rows, otherwise by runs, memory, energy."""
+
+_ENERGY_OF_A_ROW = Metric("energy_row_j", "energy of a row", "J", LOWER)
+"""A batch of more rows takes more energy, and may take less of each."""
 
 _SWEPT = ("parameters", "inputs", "batch_size")
 """Parts of the workload that a sweep varies; engine and board may differ, too."""
@@ -96,6 +100,11 @@ def front_text(row: Record) -> str:
     return "" if on_front is None else "yes" if on_front else "no"
 
 
+def _energy_of_a_row(row: Record) -> float | None:
+    joules, runs, rows = (number(row, name) for name in ("energy_j", "runs_per_s", "rows_per_s"))
+    return joules * runs / rows if joules is not None and runs and rows else None
+
+
 def _key(row: Record) -> str:
     """Return what is equal for results of one sweep."""
     work = record(row, "workload")
@@ -144,8 +153,12 @@ def _objectives(rows: Sequence[Record]) -> list[Objective]:
         metric, column = each.metric, _COLUMNS.get(each.metric.name)
         if column is not None and metric.name not in found:
             known = all(number(row, column) is not None for row in rows)
-            if known:
+            # what a processor takes can't be compared with what a board takes
+            scopes = {text(row, "energy_scope") for row in rows}
+            if known and (column != "energy_j" or len(scopes) == 1):
                 found[metric.name] = Objective(metric=metric, of=partial(number, key=column))
     if "rows_per_s" in found:
         found.pop("runs_per_s", None)
+        if "energy_j" in found:
+            found["energy_j"] = Objective(metric=_ENERGY_OF_A_ROW, of=_energy_of_a_row)
     return list(found.values())

@@ -207,6 +207,10 @@ def _facts(board: Board, progress_file: str) -> Dict[str, object]:
         facts["ssh"] = asdict(board.ssh)
     if board.hooks:
         facts["hooks"] = [asdict(hook) for hook in board.hooks]
+    if board.energy_rail:
+        facts["energy_rail"] = board.energy_rail
+    if board.energy_command:
+        facts["energy_command"] = list(board.energy_command)
     return facts
 
 

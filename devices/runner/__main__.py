@@ -15,10 +15,11 @@ import resource
 import shutil
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import ContextManager, Dict, List, Mapping, NoReturn, Optional
+from typing import TYPE_CHECKING, ContextManager, Dict, List, Mapping, NoReturn, Optional
 
 from edgeyard import __version__
 from edgeyard.devices.model import Sandbox, SshAddress
@@ -52,6 +53,9 @@ from edgeyard.devices.runner.spec import (
 from edgeyard.devices.runner.task import out_of_memory
 from edgeyard.devices.runner.transports.local import ChildExit, Message, orphaned
 from edgeyard.errors import RunFailed
+
+if TYPE_CHECKING:
+    from edgeyard.devices.runner.energy import EnergyMeasurement
 
 logger = logging.getLogger("edgeyard.runner")
 
@@ -211,6 +215,8 @@ class _Run:
         self._measured: Dict[str, object] = {}
         self._confinement: Optional[Dict[str, object]] = None
         self._failure: Optional[RunFailed] = None
+        self._energy: Optional[EnergyMeasurement] = None
+        self._energy_void: Optional[str] = None
 
     def run(self) -> Report:
         """Have the child do it, and write the report."""
@@ -225,9 +231,29 @@ class _Run:
         try:
             self._spec = _checked(spec)
             with _hooks_of(board):
+                self._observe_idle()
                 return self._here() if board.ssh is None else self._on_board(board.ssh)
         except RunFailed as failure:
             return self.failed(failure)
+        finally:
+            if self._energy is not None:
+                self._energy.stop()
+
+    def _observe_idle(self) -> None:
+        """Find what measures the board's energy, and have it observe the idle board."""
+        board = self._board
+        if board.emulated and not board.energy_rail and not board.energy_command:
+            return
+        # what only such boards need costs the others' start nothing
+        from edgeyard.devices.runner import board as machine
+        from edgeyard.devices.runner.energy import energy_of
+
+        self._energy, self._energy_void = energy_of(self._board, machine.ROOT)
+        if self._energy_void is not None:
+            logger.warning("No energy is known: %s", self._energy_void, extra={"event": "energy"})
+        if self._energy is not None:
+            self._board = replace(self._board, energy_s=self._energy.measuring.measure_s)
+            self._energy.observe_idle()
 
     def _on_board(self, address: SshAddress) -> Report:
         """Have the board's own runner do it; its report is ours."""
@@ -243,6 +269,7 @@ class _Run:
                 self._environ,
                 self._on_message,
                 self._log.write,
+                energy_s=self._board.energy_s,
                 parent_pid=self._parent_pid,
             )
         except ParentGone:
@@ -251,7 +278,27 @@ class _Run:
         report = read_report(spec.results_dir, spec)
         if report is None or report.get("status") not in ("ok", "failed"):
             raise RunFailed("board_fault", "the board brought no report of this run back")
+        work = report.pop("work", None)
+        if self._energy is not None:
+            if report["status"] == "ok":
+                self._add_energy(report, work)
+            write_report(spec.results_dir, report)
         return report
+
+    def _add_energy(self, report: Report, work: object) -> None:
+        """Add what the run took, or why that is not known; nothing on a board without sensors."""
+        if self._energy is None and self._energy_void is None:
+            return
+        from edgeyard.devices.runner.energy import add_energy
+
+        if self._energy is None:
+            add_energy(report, {"void": self._energy_void})
+            return
+        self._energy.stop()
+        found = self._energy.report(work)
+        if found["void"]:
+            logger.warning("The energy is void: %s", found["void"], extra={"event": "energy"})
+        add_energy(report, found)
 
     def _here(self) -> Report:
         """Have a confined child of this process do it."""
@@ -308,6 +355,11 @@ class _Run:
             peak_rss_bytes=ending.peak_rss_bytes if ending is not None else None,
             confinement=self._confinement,
         )
+        work = report.pop("work", None)
+        if failure is None:
+            self._add_energy(report, work)
+            if self._board.energy_s and self._energy is None:
+                report["work"] = work  # for the meter of our host
         folder = self._spec.results_dir
         # the hash of a log that is still written would not hold
         report["files"] = file_entries(folder, _names(self._measured))
@@ -318,6 +370,9 @@ class _Run:
         kind = message.get("kind")
         if kind == "progress":
             percent, phase = message.get("percent"), message.get("phase")
+            if self._energy is not None:
+                at_s = message.get("at_s")
+                self._energy.on_progress(at_s if isinstance(at_s, (int, float)) else None)
             if isinstance(percent, (int, float)) and isinstance(phase, str):
                 self._progress_file.write(percent)
                 said = str(message.get("message") or "")
@@ -325,6 +380,8 @@ class _Run:
                 if self._board.streams:
                     _stream(percent, phase, said)
         elif kind == "result":
+            if self._energy is not None:
+                self._energy.stop()  # before what the child left is ended: a meter's program is not
             report = message.get("report")
             self._measured = report if isinstance(report, dict) else {}
         elif kind == "failure":
@@ -346,7 +403,15 @@ def _hooks_of(board: BoardFacts) -> ContextManager[None]:
 
 def _stream(percent: float, phase: str, message: str) -> None:
     """Report to the host that reads stdout; end the run soon if it does not read any more."""
-    line = json.dumps({"kind": "progress", "percent": percent, "phase": phase, "message": message})
+    line = json.dumps(
+        {
+            "kind": "progress",
+            "percent": percent,
+            "phase": phase,
+            "message": message,
+            "at_s": time.monotonic(),
+        }
+    )
     with contextlib.suppress(OSError):
         os.write(1, line.encode() + b"\n")
 

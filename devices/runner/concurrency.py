@@ -74,6 +74,7 @@ class Level:
     Attributes:
         latencies_ms: Shape (inferences,), at least one, in the order in which they ended.
         rates: Shape (parts,), inferences per second of parts of equally many inferences.
+        began_s: When counting began, `time.monotonic`.
     """
 
     callers: int
@@ -81,6 +82,7 @@ class Level:
     latencies_ms: NDArray[np.float64]
     rates: NDArray[np.float64]
     conditions: Conditions
+    began_s: float = 0.0
 
     @property
     def runs_per_s(self) -> float:
@@ -246,6 +248,14 @@ def curve(
             first_ms=ready.first_ms,
             rows_a_run=ready.rows_a_run,
             rates=chosen.rates,
+            # perf_counter and monotonic are one clock on Linux
+            spans=[
+                (
+                    chosen.began_s,
+                    chosen.began_s + chosen.duration_s,
+                    float(len(chosen.latencies_ms)),
+                )
+            ],
         ),
     )
 
@@ -396,6 +406,7 @@ class _Callers:
             callers=callers,
             duration_s=(last - first) / 1e9,
             latencies_ms=took[kept] / 1e6,
+            began_s=first / 1e9,
             rates=part_rates((every[kept] - first) / 1e9, 0.0, callers),
             conditions=conditions,
         )

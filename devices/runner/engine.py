@@ -385,6 +385,11 @@ class BoardFacts:
         storage_bytes: The largest result; None: as the machine's memory allows.
         sandbox: How the run is confined, and what it may use all the same.
         duty_cycle: Share of the time that the engine computes; the rest of it idles.
+        energy_rail: As of `Board`.
+        energy_command: As of `Board`.
+        energy_s: What measures the board's energy needs inferences for so long at least, and is
+            sent the instants between which they ran; 0: nothing does. On a board behind its host,
+            above 0: the host's meter measures, and the board's own sensors are left alone.
     """
 
     target_uid: str = ""
@@ -401,3 +406,6 @@ class BoardFacts:
     storage_bytes: Optional[int] = None
     sandbox: Sandbox = DEFAULT_SANDBOX
     duty_cycle: float = 1.0
+    energy_rail: str = ""
+    energy_command: Tuple[str, ...] = ()
+    energy_s: float = 0.0

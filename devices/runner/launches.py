@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 from edgeyard.devices.runner.engine import BoardFacts, Engine, Progress, SharingEngine
-from edgeyard.devices.runner.spec import RunSpec
+from edgeyard.devices.runner.spec import MIN_LEVEL_S, RunSpec
 from edgeyard.devices.runner.transports.local import Channel, Lines, die_with_parent
 from edgeyard.errors import RunFailed
 
@@ -154,7 +154,9 @@ def measure_in_launches(
                 if interval.half_width <= spec.precision:
                     break
                 done = max(done, (spec.precision / interval.half_width) ** 2)
-    return launches[0].report, _together(launches, spec.precision, cap)
+    report = launches[0].report
+    report["work"] = [one.measurement.spans for one in launches]
+    return report, _together(launches, spec.precision, cap)
 
 
 def _known(launches: Sequence[Launch], precision: float, limits: str) -> str:
@@ -215,6 +217,7 @@ def _common(
         "threads": board.threads,
         "duty_cycle": board.duty_cycle,
         "cpus": list(board.cpus),
+        "energy_s": board.energy_s,
         "ram_bytes": board.ram_bytes,
         "confined": confined,
     }
@@ -332,6 +335,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
             callers=order["concurrency"],
             shared=isinstance(engine, SharingEngine),
             min_runs=order["runs"],
+            min_level_s=max(MIN_LEVEL_S, order["energy_s"] / 2),
             max_s=max(0.0, order["left_s"] - (time.monotonic() - began)),
             max_warmup_s=order["max_warmup_s"],
             note=note,
@@ -370,6 +374,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         "loops": found.loops,
         "rows_a_run": found.rows_a_run,
         "rates": None if found.rates is None else found.rates.tolist(),
+        "spans": list(found.spans),
         "warmup": asdict(found.warmup),
         "conditions": asdict(found.conditions),
     }
@@ -453,22 +458,26 @@ class _Plan:
         if order["number"] > 0:
             return StopRule(runs=order["numbers"])
         self.alone = spent_s > MAX_PREPARATION_S or warmup.window == 1
+        min_s = max(MIN_MEASURING_S, order["energy_s"])
         if self.alone:
             return StopRule(
                 runs=order["runs"],
                 precision=order["precision"],
                 max_s=max_s,
                 cap=order["time_limit"],
-                min_s=MIN_MEASURING_S,
+                min_s=min_s,
             )
         if order["precision"] is not None:
             return StopRule(
-                runs=_RUNS_FOR_PRECISION, max_s=max_s, min_s=_MIN_PRECISION_S, min_runs=1
+                runs=_RUNS_FOR_PRECISION,
+                max_s=max_s,
+                min_s=max(_MIN_PRECISION_S, order["energy_s"] / MIN_LAUNCHES_FOR_PRECISION),
+                min_runs=1,
             )
         return StopRule(
             runs=math.ceil(order["runs"] / LAUNCHES),
             max_s=max_s / LAUNCHES,
-            min_s=_FIRST_LAUNCH_FACTOR * MIN_MEASURING_S / LAUNCHES,
+            min_s=_FIRST_LAUNCH_FACTOR * min_s / LAUNCHES,
         )
 
     def progress_to(self, channel: Channel) -> Progress:
@@ -589,6 +598,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
             loops=message["loops"],
             rows_a_run=message["rows_a_run"],
             rates=rates,
+            spans=message["spans"],
         ),
         report=message["report"],
         alone=bool(message["alone"]),
@@ -639,6 +649,7 @@ def _together(
         loops=parts[0].loops,
         launches=len(parts),
         rows_a_run=parts[0].rows_a_run,
+        spans=[span for one in parts for span in one.spans],
     )
 
 

@@ -8,7 +8,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,9 @@ over in 0.2 ms, within one time slice of the kernel."""
 
 _GRAIN_NS = 100_000
 """What one number covers at least. Reading the clock takes 30 to 1,000 ns, by board."""
+_SPAN_S, _MAX_PAUSE_S = 0.25, 0.001
+"""A span of inferences is made longer up to so long, over pauses up to so long."""
+
 _CHECK_GROWTH = 1.25
 """The interval is computed again when the series has grown by a quarter: the cost stays linear."""
 
@@ -86,6 +89,8 @@ class Measurement:
         rows_a_run: Rows that one run takes; None: there is no dimension for rows.
         rates: Shape (parts,), the throughputs, 1/s, of parts of a measurement by several callers,
             which is judged by them; None: one caller made all runs.
+        spans: When the inferences ran: begin, end (`time.monotonic`) and how many, in order; empty:
+            nobody noted it, so that no energy of an inference is known.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -98,6 +103,7 @@ class Measurement:
     first_ms: Optional[float] = None
     rows_a_run: Optional[int] = None
     rates: Optional[NDArray[np.float64]] = None
+    spans: Sequence[Tuple[float, float, float]] = ()
 
     def as_json(self) -> Dict[str, object]:
         """Return the values as the report contains them."""
@@ -156,6 +162,26 @@ def rows_a_run(feeds: Feeds, outputs: Sequence[object]) -> Optional[int]:
 def inner_loops(run_ns: float) -> int:
     """Return how many inferences to time together, so that the clock's resolution is negligible."""
     return max(1, math.ceil(_GRAIN_NS / max(run_ns, 1.0)))
+
+
+def add_span(
+    spans: List[Tuple[float, float, float]], begin_s: float, end_s: float, runs: int
+) -> None:
+    """Add when inferences ran; short ones that follow each other closely become one.
+
+    Args:
+        spans: As of `Measurement`.
+        begin_s: `time.monotonic`, not before the end of the last one.
+        end_s: Later than that.
+        runs: How many inferences.
+    """
+    if spans:
+        before_s, until_s, done = spans[-1]
+        if begin_s - until_s < _MAX_PAUSE_S and end_s - before_s < _SPAN_S:
+            spans[-1] = (before_s, end_s, done + runs)
+            return
+    if end_s > begin_s:
+        spans.append((begin_s, end_s, float(runs)))
 
 
 def timed_loops(
@@ -221,7 +247,9 @@ def measure(
             loops = inner_loops(recent_ns)
         until = until(warmup) if callable(until) else until
         watch.start()
-        latencies = _series(session, feeds, until, watch, progress, clock, recent_ns, loops, note)
+        latencies, spans = _series(
+            session, feeds, until, watch, progress, clock, recent_ns, loops, note
+        )
         conditions = watch.stop()
     check_finite(session, session.run(feeds))
     return Measurement(
@@ -244,6 +272,7 @@ def measure(
         loops=loops,
         first_ms=ready.first_ms,
         rows_a_run=ready.rows_a_run,
+        spans=spans,
     )
 
 
@@ -366,9 +395,10 @@ def _series(
     recent_ns: float,
     loops: int,
     note: Note,
-) -> NDArray[np.float64]:
+) -> "Tuple[NDArray[np.float64], List[Tuple[float, float, float]]]":
     max_runs = until.runs if until.precision is None else _MAX_RUNS
     chunks: List[NDArray[np.float64]] = []
+    spans: List[Tuple[float, float, float]] = []
     done, check_at = 0, MIN_SAMPLES
     spent_ns = 0.0
     min_ns = min(until.min_s, until.max_s) * 1e9
@@ -384,7 +414,9 @@ def _series(
         count = max(1, min(wanted, int(_CHUNK_S * 1e9 / number_ns)))
         if until.precision is not None:
             count = min(count, max(1, check_at - done))
+        began_s = time.monotonic()
         taken = timed_loops(session.run, feeds, count, loops, clock)
+        add_span(spans, began_s, time.monotonic(), count * loops)
         chunks.append(np.array(taken, dtype=np.float64) / 1e6)
         done += count
         spent_ns += sum(taken) * loops
@@ -407,4 +439,4 @@ def _series(
         progress(
             WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * min(1.0, share), "measuring"
         )
-    return np.concatenate(chunks)
+    return np.concatenate(chunks), spans

@@ -23,6 +23,7 @@ _DEVICES = (
     "devices/benchmark_types.py",
     "devices/metrics.py",
     "devices/model.py",
+    "devices/power_rails.py",
     "devices/ssh.py",
 )
 

@@ -90,6 +90,7 @@ def build_report(
         "load_cpu": None,
         "temperature": None,
         "power_consumption": None,
+        "energy": None,
         "primary_metric": None,
         "inference_latency": None,
         "runs_per_s": None,

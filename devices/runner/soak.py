@@ -12,7 +12,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from edgeyard.devices.runner.measure import (
     Clock,
     Measurement,
     Note,
+    add_span,
     check_finite,
     collections_paused,
     inner_loops,
@@ -64,12 +65,14 @@ class Window:
     Attributes:
         begin_s: Since the beginning of the soak.
         latencies_ms: Shape (numbers,), at least one.
+        spans: As of `Measurement`.
     """
 
     begin_s: float
     end_s: float
     latencies_ms: NDArray[np.float64]
     conditions: Conditions
+    spans: Sequence[Tuple[float, float, float]] = ()
 
     @property
     def p50_ms(self) -> float:
@@ -223,12 +226,15 @@ def soak(
             begin_s = (clock() - began) / 1e9
             watch.start()
             chunks: List[NDArray[np.float64]] = []
+            spans: List[Tuple[float, float, float]] = []
             now_s = begin_s
             while not chunks or now_s < until_s:
                 span_s = min(_CHUNK_S, window_s / _CHUNKS_A_WINDOW, max(0.0, until_s - now_s))
                 many = max(1, math.ceil(span_s / max(number_s, 1e-9) / loops))
                 own_cpu_ns += time.process_time_ns() - cpu_ns
+                began_s = time.monotonic()
                 taken = np.array(timed_loops(session.run, feeds, many, loops, clock))
+                add_span(spans, began_s, time.monotonic(), many * loops)
                 cpu_ns = time.process_time_ns()
                 chunks.append(taken / 1e6)
                 watch.look()
@@ -243,6 +249,7 @@ def soak(
                     end_s=now_s,
                     latencies_ms=np.concatenate(chunks),
                     conditions=watch.stop(),
+                    spans=_one_span(spans),
                 )
             )
         own_cpu_ns += time.process_time_ns() - cpu_ns
@@ -270,6 +277,7 @@ def soak(
             loops=loops,
             first_ms=ready.first_ms,
             rows_a_run=ready.rows_a_run,
+            spans=[span for one in counted for span in one.spans],
         ),
     )
 
@@ -299,6 +307,13 @@ def write_numbers(path: Path, found: Soak) -> None:
 def window_name(window_s: float) -> str:
     """Return what people call a window: a minute, if it is one."""
     return "minute" if window_s == 60.0 else f"window of {window_s:g} s"
+
+
+def _one_span(
+    spans: Sequence[Tuple[float, float, float]],
+) -> Sequence[Tuple[float, float, float]]:
+    """Return a window as one span: between its chunks the machine is looked at for 0.1 ms."""
+    return [(spans[0][0], spans[-1][1], sum(span[2] for span in spans))] if spans else ()
 
 
 def _so_far(number: int, count: int, window_s: float, chunks: Sequence[NDArray[np.float64]]) -> str:

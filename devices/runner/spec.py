@@ -302,6 +302,9 @@ def read_board(environ: Mapping[str, str]) -> BoardFacts:
             hooks=tuple(_hook(each) for each in facts.get("hooks") or ()),
             streams=bool(facts.get("streams")),
             duty_cycle=float(facts.get("duty_cycle", 1.0)),
+            energy_rail=str(facts.get("energy_rail") or ""),
+            energy_command=tuple(str(each) for each in facts.get("energy_command") or ()),
+            energy_s=float(facts.get("energy_s", 0.0)),
         )
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise RunFailed("board_fault", f"EDGEYARD_BOARD can't be read: {error}") from error

@@ -272,6 +272,7 @@ class _Task:
         )
         first = found[0]
         self._add_measurement(report, first.measurement)
+        report["work"] = [first.measurement.spans]
         report["first_inference_ms"] = first.outputs.first_ms  # measuring began after all outputs
         report["inference"] = [one.as_json() for one in found]
         report["feeds"] = first.as_json()["feeds"]

@@ -298,18 +298,21 @@ def test_the_server_that_leads_stores_what_boards_did(api: Api) -> None:
 
 
 def test_energy_is_known_where_reports_state_it(api: Api) -> None:
-    for result in (
-        {"energy": {"value": 12.5, "unit": "J"}},
-        {"energy": {"value": 3, "unit": "mAh"}},
+    for stated in (
+        {"results": {"energy": {"value": 12.5, "unit": "J"}}},
+        {"results": {"energy": {"value": 3, "unit": "mAh"}}},
+        {"energy": {"joules": 30.0, "scope": "board", "void": None}},
+        {"energy": {"joules": 40.0, "scope": "processor", "void": None}},
+        {"energy": {"joules": None, "scope": "board", "void": "ran backwards"}},
     ):
         benchmark_id = api.submit()
         begun(api, benchmark_id)
-        answer = api.uploaded(benchmark_id, {"status": "ok", "results": result})
+        answer = api.uploaded(benchmark_id, {"status": "ok", **stated})
         assert answer.status_code == 201, answer.text
         api.ended(benchmark_id)
     total = report(api)["total"]
-    assert (total["runs"], total["failures"]) == (2, 0)
-    assert (total["joules"], total["joules_runs"]) == (12.5, 1)
+    assert (total["runs"], total["failures"]) == (5, 0)
+    assert (total["joules"], total["joules_runs"]) == (42.5, 2)
 
 
 def test_what_was_used_outlives_benchmarks_that_are_deleted_by_age(api: Api) -> None:

@@ -176,6 +176,20 @@ def test_a_metric_that_one_result_lacks_does_not_decide() -> None:
     assert on_front(without) == {"1x1": False, "2x1": True, "4x1": False}
 
 
+def test_energy_decides_by_row_where_the_same_is_measured() -> None:
+    measured = {"runs_per_s": 25.0, "energy_scope": "board"}
+    rows = [
+        row | measured | {"energy_j": joules}
+        for row, joules in zip(SWEPT[3:], (0.8, 0.7), strict=True)
+    ]
+    (front,) = fronts_of(rows)
+    assert front.objectives[-1].metric.sentence == "energy_row_j in J, lower is better"
+    assert front.objectives[-1].of(rows[0]) == pytest.approx(0.8 / 8)
+    assert list(front.on_front) == [True, True], "less energy outweighs memory"
+    (other,) = fronts_of([rows[0], rows[1] | {"energy_scope": "processor"}])
+    assert list(other.on_front) == [True, False]
+
+
 def test_invalid_results_and_other_work_are_not_judged() -> None:
     best = alternative("8x1", 0.1, 9e9, 1.0, verdict="invalid")
     other = alternative("8x2", 0.1, 9e9, 1.0, model="another.onnx")

@@ -18,6 +18,7 @@ from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services
+from edgeyard.devices.power_rails import PROCESSOR
 from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
@@ -268,7 +269,7 @@ def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> Json
         "temperature": own.get("temperature"),
         "ambiant_temperature": None,
         "power_consumption": own.get("power_consumption"),
-        "enery_efficiency": None,
+        "enery_efficiency": _inferences_per_joule(own),
         "FLOPs": None,
         "inference_latency": _latency(views.table(own, "inference_latency"), latencies),
         "load_time": _seconds(views.number(load, "cold_ms")),
@@ -286,6 +287,13 @@ def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> Json
         "edgeyard": dict(own),
     }
     return found
+
+
+def _inferences_per_joule(own: Mapping[str, object]) -> float | None:
+    """Return the inferences of a joule of the board; None: not known, or of its processor alone."""
+    energy = views.table(own, "energy")
+    joules = views.number(views.table(energy, "per_inference"), "value")
+    return 1 / joules if joules and energy.get("scope") != PROCESSOR else None
 
 
 def _latency(latency: Mapping[str, object], file: Path | None) -> JsonObject | None:

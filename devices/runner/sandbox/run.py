@@ -199,11 +199,12 @@ class ConfinedRun:
             duty_cycle=board.duty_cycle,
             ram_bytes=board.ram_bytes,
             emulated=board.emulated,
+            energy_s=board.energy_s,
         )
         document = asdict(shown)
         document.update(task_dir=str(spec.task_dir), out_dir=self._outbox)
         board_fields = asdict(facts)
-        for name in ("sandbox", "hooks", "ssh"):
+        for name in ("sandbox", "hooks", "ssh", "energy_rail", "energy_command"):
             board_fields.pop(name)
         return {
             "path": [path for path in sys.path if path],

@@ -34,7 +34,7 @@ _MAX_REPORT_BYTES = 64 * 1024**2
 
 _FACTS = (
     *("target_uid", "family", "cpus", "threads", "ram_bytes", "emulated"),
-    *("storage_bytes", "sandbox"),
+    *("storage_bytes", "sandbox", "energy_rail"),
 )
 """What the board receives about itself: no address, no hooks, no paths of its host."""
 
@@ -63,6 +63,7 @@ def run_on_board(
     on_message: OnMessage,
     on_output: OnOutput,
     *,
+    energy_s: float = 0.0,
     parent_pid: Optional[int] = None,
 ) -> None:
     """Run there, and bring what it wrote into ``spec.results_dir``.
@@ -71,6 +72,7 @@ def run_on_board(
         environ: Of our task: what the board may know of it goes there.
         on_message: Called with every progress message of the board.
         on_output: Called with what is logged there.
+        energy_s: As of `BoardFacts`, where a meter of ours measures.
         parent_pid: Process that we must not outlive.
 
     Raises:
@@ -80,18 +82,20 @@ def run_on_board(
     """
     command = f"exec {shlex.quote(address.python)} -u -c {shlex.quote(BOOTSTRAP)}"
     with open_link(address, command, on_output, parent_pid) as link:
-        for piece in _parcel(spec, environ):
+        for piece in _parcel(spec, environ, energy_s):
             link.send(piece)
         _receive(link, spec, on_message)
 
 
-def _parcel(spec: RunSpec, environ: Mapping[str, str]) -> Iterator[bytes]:
+def _parcel(spec: RunSpec, environ: Mapping[str, str], energy_s: float = 0.0) -> Iterator[bytes]:
     """Program, header and files."""
     program = _program()
     yield f"{len(program)}\n".encode() + program
     # as the host's plugin said it: what it left open, such as threads, the board knows itself
     facts = json.loads(environ["EDGEYARD_BOARD"])
     facts = {key: facts[key] for key in _FACTS if key in facts}
+    if energy_s:
+        facts["energy_s"] = energy_s
     document = _document(spec)
     paths = _artifacts(spec)
     files: List[Dict[str, object]] = [{"name": "spec.json", "size": len(document)}]
@@ -154,8 +158,15 @@ def _receive(link: Link, spec: RunSpec, on_message: OnMessage) -> None:
             return
         if kind == "progress":
             phase, said = message.get("phase"), str(message.get("message") or "")[:_MAX_MESSAGE]
+            at_s = message.get("at_s")
             on_message(
-                {"kind": kind, "phase": phase, "percent": _percent(message), "message": said}
+                {
+                    "kind": kind,
+                    "phase": phase,
+                    "percent": _percent(message),
+                    "message": said,
+                    "at_s": at_s if isinstance(at_s, (int, float)) else None,
+                }
             )
         elif kind == "file":
             name, size = message.get("name"), message.get("size")

@@ -226,6 +226,8 @@ class Task:
             hooks=board.hooks,
             storage_bytes=board.storage_bytes or None,
             sandbox=self._sandbox,
+            energy_rail=board.energy_rail,
+            energy_command=board.energy_command,
         )
 
     def _wait(self, pid: int, pidfd: int) -> Failure | None:

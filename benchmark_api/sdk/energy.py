@@ -1,0 +1,32 @@
+"""What a report states of its energy, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeyard.benchmark_api.sdk.fields import record, text
+
+_SCOPES = {
+    "board": "the whole board",
+    "processor": "the processor alone, not the board",
+    "part": "a part that the lab has named",
+    "meter": "an external meter",
+}
+
+
+def energy_sentence(report: Mapping[str, object]) -> str:
+    """Return what measured the energy of a run and how often, or why it is not known.
+
+    Args:
+        report: Of an attempt; one of a board without sensors gives "".
+    """
+    energy = record(report, "energy")
+    void, sensor = text(energy, "void"), text(energy, "sensor")
+    if not sensor:
+        return f"Energy is not known: {void}." if void else ""
+    place = "/".join(filter(None, (sensor, text(energy, "rail"))))
+    scope = _SCOPES.get(text(energy, "scope") or "", "")
+    rate = energy.get("samples_per_s")
+    often = f", read {rate:g} times a second" if isinstance(rate, int | float) else ""
+    found = f"Energy by {place} ({scope}): {text(energy, 'method')}{often}."
+    return f"{found} Some of it is void: {void}." if void else found

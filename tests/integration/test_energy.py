@@ -1,0 +1,131 @@
+"""The energy of real runs, on fake sensors that replay a supply."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.builders.runner import LIGHT, Task, UploadServer, make_task, upload_server
+from tests.builders.sensors import HWMON, ORIN_NX, package, replayed, write_tree
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs/reference/result.schema.json").read_text("utf-8")
+)
+SQUEEZENET = LIGHT / "light_squeezenet.onnx"
+
+QUICK = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from edgeyard.devices.runner import energy
+from edgeyard.devices.runner.__main__ import main
+of = energy.energy_of
+def quick(board, root):
+    found, why = of(board, Path(sys.argv.pop()))
+    if found is not None:
+        found.measuring = replace(found.measuring, idle_s=1.3, measure_s=2.0, part_s=0.2)
+    return found, why
+energy.energy_of = quick
+main()
+"""
+"""The runner with the sensors of another root, and short times."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[UploadServer]:
+    with upload_server() as running:
+        yield running
+
+
+def task_of(folder: Path, server: UploadServer) -> Task:
+    """Return a task on a board that is no slice of a machine."""
+    task = make_task(folder, server, SQUEEZENET)
+    task.board["emulated"] = False
+    return task
+
+
+def energy_of_run(task: Task, root: Path) -> dict[str, Any]:
+    """Run, and return the report, which has its schema."""
+    status, output = task.run(sys.executable, "-c", QUICK, str(root))
+    assert status == 0, output
+    report = task.server.report
+    jsonschema.validate(report, SCHEMA)
+    return report
+
+
+def test_a_run_on_a_jetson_states_its_joules(server: UploadServer, tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "root", ORIN_NX)
+    report = energy_of_run(task_of(tmp_path, server), root)
+    energy = report["energy"]
+    assert energy["void"] is None
+    assert (energy["sensor"], energy["rail"], energy["scope"]) == ("ina3221", "VDD_IN", "board")
+    assert (energy["method"], energy["samples_per_s"]) == ("current times voltage", 10.0)
+    assert report["power_consumption"] == pytest.approx(6.0)
+    inference_s = 1 / report["runs_per_s"]
+    each = energy["per_inference"]
+    # what lies between inferences counts little
+    assert each["value"] == pytest.approx(6.0 * inference_s, rel=0.1)
+    assert each["ci95"][0] <= each["value"] <= each["ci95"][1]
+    assert energy["idle"]["value"] == pytest.approx(6.0)
+    assert energy["per_inference_above_idle"] is None, "it drew no more than idle"
+    assert energy["joules"] == pytest.approx(6.0 * energy["seconds"])
+    assert 0 <= energy["cpu_share"] < 0.5, "its own share of a core is stated"
+
+
+def test_a_package_that_begins_again_loses_no_joule(server: UploadServer, tmp_path: Path) -> None:
+    max_uj = 30_000_000  # at 20 W it begins again every 1.5 s
+
+    def supply(seconds: float) -> Mapping[str, str]:
+        return package(int(20e6 * seconds) % max_uj, max_uj)
+
+    with replayed(tmp_path / "root", supply) as root:
+        report = energy_of_run(task_of(tmp_path, server), root)
+    energy = report["energy"]
+    assert energy["void"] is None
+    assert energy["method"] == "energy counter"
+    assert energy["power_w"] == pytest.approx(20.0, rel=0.1)
+    assert report["power_consumption"] is None, "of the processor, not of the board"
+
+
+def test_a_sensor_that_fails_voids_the_energy_and_not_the_latency(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    def supply(seconds: float) -> Mapping[str, str]:
+        count = int(1e9 + 5e6 * seconds - 5e6 * int(seconds / 0.4))  # backwards again and again
+        return {f"{HWMON}/hwmon0/name": "ina260", f"{HWMON}/hwmon0/energy1_input": str(count)}
+
+    with replayed(tmp_path / "root", supply) as root:
+        report = energy_of_run(task_of(tmp_path, server), root)
+    energy = report["energy"]
+    assert "ran backwards" in energy["void"]
+    assert "not of the model or its user" in energy["void"]
+    assert energy["per_inference"] is energy["joules"] is report["power_consumption"] is None
+    assert report["inference_latency"]["p50"] > 0
+
+
+def test_a_board_without_a_known_input_says_why(server: UploadServer, tmp_path: Path) -> None:
+    task = task_of(tmp_path, server)
+    task.board["energy_rail"] = "VDD_5V"
+    report = energy_of_run(task, write_tree(tmp_path / "root", ORIN_NX))
+    assert "names the rail 'VDD_5V'" in report["energy"]["void"]
+    assert report["power_consumption"] is None
+
+
+def test_a_meter_of_the_host_is_asked_by_a_program(server: UploadServer, tmp_path: Path) -> None:
+    meter = tmp_path / "joules"
+    meter.write_text("#!/bin/sh\nawk '{print 7.5 * $1}' /proc/uptime\n")
+    meter.chmod(0o755)
+    task = task_of(tmp_path, server)
+    task.board |= {"energy_command": [str(meter)], "emulated": True}
+    report = energy_of_run(task, tmp_path)
+    energy = report["energy"]
+    assert (energy["sensor"], energy["rail"], energy["scope"]) == ("joules", None, "meter")
+    assert energy["power_w"] == pytest.approx(7.5, rel=0.2)
+    assert report["power_consumption"] == energy["power_w"]
+    assert energy["cpu_share"] > 0, "with the programs that it starts"
