@@ -63,6 +63,8 @@ class Assignment:
         holds: By row of the benchmark, for what a mapping heuristic holds it back although a board
             is free.
         planned: The same of the plan by expected cost.
+        clearing: By row of the benchmark that waits for the end of a canary, the row of the board
+            that it is given; see `edgeyard.scheduler.decide.canaries`.
         explored: By row of the benchmark that got a board at random: how many boards were free for
             it, and whether it is the one that it would have got otherwise.
     """
@@ -74,6 +76,7 @@ class Assignment:
     holds: Mapping[int, Hold] = field(default_factory=dict)
     explored: Mapping[int, tuple[int, bool]] = field(default_factory=dict)
     planned: Mapping[int, BoardPlan] = field(default_factory=dict)
+    clearing: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def held(self) -> Sequence[int]:

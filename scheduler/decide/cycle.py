@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import BoardState, assign
 from edgeyard.scheduler.decide.binding import STRICT, AllowLists, bindings_of
+from edgeyard.scheduler.decide.canaries import make_way, without_canaries
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.explore import Explorer
@@ -144,12 +145,13 @@ def decide(
 
     Args:
         given: None of its holders is stopped for one that waits unless
-            `edgeyard.scheduler.decide.preempt` allows it.
+            `edgeyard.scheduler.decide.preempt` allows it, or it is a canary.
         policy: Constants of the decision.
         plugins: What the policy names, from `Registry.resolve`.
         monotonic_s: Clock to time plugins by; None: nothing is timed. No result depends on it.
         rewarded: Called with the evaluator's rewards, before the aggregator decides by them.
     """
+    everybody, given = given.holders, without_canaries(given)
     pending, now = given.pending, given.now
     snapshot = mark_cooling(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
     runner = PluginRunner(monotonic_s, plugins.lock)
@@ -240,7 +242,9 @@ def decide(
         explorer=Explorer(batch, pending, scores.pairs, scores.costs, policy.explore_share),
         max_joint_jobs=policy.max_joint_jobs,
     )
+    assignment, way = make_way(batch, pending, points, gangs, assignment, everybody)
     unplaced = ready & (assignment.board_of_job == NO_ROW)
+    unplaced[list(assignment.clearing)] = False
     unplaced[assignment.held] = False  # a board is free, and it waits for a better one
     unplaced[list(gangs)] = False  # one board is of no use to a gang
     preempted = preempt(
@@ -273,7 +277,7 @@ def decide(
             timeline=timeline,
             assignment=assignment,
             planner=planner,
-            preempted=preempted,
+            preempted=way.joined(preempted),
             holders=given.holders,
         )
     )

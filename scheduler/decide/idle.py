@@ -49,6 +49,7 @@ def _waiting_classes(decided: Decisions) -> list[int]:
     for job in np.flatnonzero(decided.ready & (assignment.board_of_job == NO_ROW)).tolist():
         withheld = None if job in held else assignment.withheld.get(job)
         waits = withheld is None or withheld.reason is WaitingReason.RESERVED
+        waits = waits and job not in assignment.clearing
         if waits and job not in held and decided.pending[job].gang_id is None:
             found.add(int(decided.batch.class_of_job[job]))
     return sorted(found)

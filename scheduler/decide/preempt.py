@@ -50,6 +50,13 @@ class PreemptionPlan:
     preemptions: tuple[Preemption, ...] = ()
     boards_to_clear: Mapping[int, int] = field(default_factory=dict)
 
+    def joined(self, more: PreemptionPlan) -> PreemptionPlan:
+        """Return both plans, which share neither board nor benchmark."""
+        return PreemptionPlan(
+            preemptions=(*self.preemptions, *more.preemptions),
+            boards_to_clear={**self.boards_to_clear, **more.boards_to_clear},
+        )
+
 
 def preempt(
     batch: Batch,

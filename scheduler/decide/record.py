@@ -25,6 +25,7 @@ import zstandard
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
+from edgeyard.scheduler.decide.canaries import without_canaries
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.feasibility import FITS, Feasibility, Reason
@@ -190,6 +191,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
             asks for the plan of a benchmark that waits, they are asked what busy boards cost.
     """
     given, policy, parts = cycle_input_of(record), policy_of(record), dict(record.parts)
+    given = without_canaries(given)
     found = _unpack(parts[OUTCOME], _Outcome)
     facts = _unpack(parts[FACTS], dict[str, dict[str, float]])
     runner = PluginRunner(lock=plugins.lock)
@@ -239,7 +241,10 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     assigned = found.assignment
     of_the_account = (WaitingReason.QUOTA, WaitingReason.BUDGET)
     refused = [job for job, why in assigned.withheld.items() if why.reason in of_the_account]
-    planner.resume(assigned.board_of_job, assigned.planned, {*refused, *assigned.holds})
+    board_of_job = assigned.board_of_job.copy()
+    for job, board in assigned.clearing.items():
+        board_of_job[job] = board
+    planner.resume(board_of_job, assigned.planned, {*refused, *assigned.holds})
     return CycleResult(
         Decisions(
             now=given.now,

@@ -179,6 +179,7 @@ class BoardHolder:
         time_limit_s: Maximum run time of its task; None: the server's limit.
         deadline: None: it has none.
         strict: Whether its job names the board.
+        canary: It makes way for every other benchmark, see `edgeyard.scheduler.decide.canaries`.
     """
 
     benchmark_id: str
@@ -196,6 +197,7 @@ class BoardHolder:
     time_limit_s: float | None = None
     deadline: datetime | None = None
     strict: bool = False
+    canary: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,6 +331,7 @@ class Preemption:
         threshold: Threshold of the more urgent one; ``progress`` is below it.
         progress: Last known progress of the victim.
         while_measuring: It may be stopped even if it has begun to measure by then.
+        of_canary: The victim is a canary, which ends: it does not go back into the queue.
     """
 
     benchmark_id: str
@@ -339,6 +342,7 @@ class Preemption:
     threshold: int
     progress: float
     while_measuring: bool = True
+    of_canary: bool = False
 
 
 class PlanReason(StrEnum):
