@@ -61,6 +61,7 @@ from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster, NomadVi
 from edgeyard.scheduler.clusters.nomad.batches import NomadBatches
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
+from edgeyard.scheduler.engine.canaries import SHIPPED
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, Verify
@@ -86,6 +87,7 @@ from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.acts import acting_as, difference
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
+from edgeyard.scheduler.model.canaries import stated_canaries
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of, schedule_of
@@ -604,6 +606,8 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             calls=found.executor,
             new_id=found.new_id,
             full_repair_s=found.full_repair_s,
+            canaries=stated_canaries(settings.canaries) or SHIPPED,
+            canary_share=lambda: found.live_settings().canary_share,
             train=found.train,
         )
     )

@@ -37,6 +37,7 @@ from edgeyard.benchmark_api.cluster_settings import EMBEDDED, ClusterSettings
 from edgeyard.benchmark_api.setting_values import CommaSeparated, PlainUrl, Seconds, Size
 from edgeyard.errors import ConfigError, reason_of
 from edgeyard.home import expanded
+from edgeyard.scheduler.model.canaries import stated_canaries
 from edgeyard.scheduler.model.checks import MAX_BUDGET_S
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
 from edgeyard.scheduler.model.run_bounds import (
@@ -73,6 +74,7 @@ ENGINE_SETTINGS = frozenset(
         *("board_grace_s", "upload_grace_s", "upload_timeout_s", "claim_timeout_s"),
         *("fetch_timeout_s", "downloads_per_user", "dispatch_threads"),
         *("retain_events_s", "retain_cycles_s", "retain_hcl_s", "retain_results_s"),
+        "canaries",
         *("retain_uploads_s", "retain_files_s", "retain_benchmarks_s"),
     }
 )
@@ -82,7 +84,7 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
     {
         *("inventory", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
         *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
-        "scenario_limit_bytes",
+        *("scenario_limit_bytes", "canary_share"),
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
         *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
         *(
@@ -212,6 +214,20 @@ class Settings(BaseSettings):
         gt=0,
         le=86400,
         description="Age of the boards' state past which dispatch holds, s; default: the policy's.",
+    )
+
+    canary_share: float = Field(
+        0.0,
+        ge=0,
+        le=0.2,
+        description="Share of each board's time for canaries: reference models that run while the "
+        "board stands idle, and after a change of its host, an engine, its firmware or system. "
+        "They show when a board drifts. 0: none run.",
+    )
+    canaries: CommaSeparated = Field(
+        (),
+        description="The reference models, as ENGINE:FILE, comma-separated; a file's name without "
+        "its ending names the canary. Default: three small ones, for ort, tflite and openvino.",
     )
 
     # limits
@@ -662,6 +678,12 @@ class Settings(BaseSettings):
                 ipaddress.ip_network(word, strict=False)  # its message names the mistake
             elif re.fullmatch(r"(\*\.)?[A-Za-z0-9._\[\]:-]+", word) is None:
                 raise ValueError(f"{word!r} is neither a host nor a network")
+        return value
+
+    @field_validator("canaries")
+    @classmethod
+    def _canaries_are_files(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        stated_canaries(value)  # its message names the mistake
         return value
 
     @model_validator(mode="after")

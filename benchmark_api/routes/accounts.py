@@ -35,7 +35,7 @@ from edgeyard.benchmark_api.schemas.requests import (
 )
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotAuthenticated, NotFound
 from edgeyard.scheduler.engine import credentials, quotas
-from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.engine.charging import OWN_USERS
 from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
@@ -89,7 +89,7 @@ def users(caller: Operator, context: Ctx) -> Answer[shapes.Users]:
 def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     """Make an account; with a password only by a token that does not expire."""
     request = parse(UserIn, body.tree())
-    if request.user_id == PROBER:
+    if request.user_id in OWN_USERS:
         raise InvalidInput.at("/user_id", "is the account of Edgeyard itself", "another id")
     if request.password is not None and caller.expires_at is not None:
         raise Forbidden(_PASSWORD_OUTLIVES_TOKEN)

@@ -24,15 +24,28 @@ from edgeyard.scheduler.model.accounts import (
 )
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, JobDescription
+from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.decision import KeptIdle
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.model.tariff import Tariff
-from edgeyard.scheduler.model.users import User
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import UnitOfWork
 
 PROBER = "edgeyard-probe"
-"""The user as whom Edgeyard itself submits: bounded by nothing, and charged for nothing."""
+"""The user as whom Edgeyard probes boards in quarantine."""
+
+OWN_USERS = frozenset({PROBER, CANARY_USER})
+"""The users as whom Edgeyard itself submits: bounded by nothing, and charged for nothing."""
+
+
+def open_own_account(uow: UnitOfWork, user_id: str, now: datetime) -> None:
+    """Make the account of one of `OWN_USERS` unless it exists."""
+    try:
+        uow.accounts.user(user_id)
+    except NotFound:
+        user = User(user_id=user_id, role=Role.SUBMITTER, created_at=now, max_priority=10)
+        uow.accounts.add_user(user)
 
 
 def affordable(
@@ -88,7 +101,7 @@ def _charge(
     factor: float,
 ) -> Charge:
     description = benchmark.description
-    rate = 0.0 if benchmark.user_id == PROBER else factor * rates.get(attempt.family, 1.0)
+    rate = 0.0 if benchmark.user_id in OWN_USERS else factor * rates.get(attempt.family, 1.0)
     bound_s, credits = reservation(description, rate, max_run_s)
     return Charge(
         benchmark_id=attempt.benchmark_id,
@@ -119,12 +132,12 @@ def reservation(description: JobDescription, rate: float, max_run_s: float) -> t
 
 def _credits_left(balance: Balance) -> float:
     left = balance.credits_left
-    return math.inf if left is None or balance.user_id == PROBER else left
+    return math.inf if left is None or balance.user_id in OWN_USERS else left
 
 
 def _account(uow: UnitOfWork, user_id: str) -> User | None:
     """Return an account; None where it is no more, or is Edgeyard's own: nothing bounds it."""
-    if user_id == PROBER:
+    if user_id in OWN_USERS:
         return None
     try:
         return uow.accounts.user(user_id)

@@ -345,7 +345,8 @@ class Committer:
         return [benchmark.benchmark_id for benchmark in ended if benchmark is not None]
 
     def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> tuple[Attempt, Benchmark]:
-        attempt, urgent = lifecycle.preempt(uow, preemption, self._clock.now())
+        stop = lifecycle.make_way if preemption.of_canary else lifecycle.preempt
+        attempt, urgent = stop(uow, preemption, self._clock.now())
         logger.info(
             "benchmark preempted",
             extra={

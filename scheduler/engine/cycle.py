@@ -13,7 +13,7 @@ from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.committer import Committer
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyCommit, QueueView
-from edgeyard.scheduler.engine.decider import CyclePolicies, Decider, StoredInput
+from edgeyard.scheduler.engine.decider import CyclePolicies, Decider, Decision
 from edgeyard.scheduler.engine.idle_times import IdleTimes
 from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.plugin_lock import with_lock
@@ -124,15 +124,19 @@ class Cycle:
         if stored is None:
             self._charge_idle_times((), now)
             return self._idle_outcome(now, self._clock.monotonic_s() - began_s)
-        commits = [self._commit_of(stored, policies)]
+        decision = self._decider.decide(stored)
+        commits = [self._commit_of(decision, policies)]
         for policy in others:  # each one sees what those before it have placed
             with self._store.read() as uow:
                 self._decider.reload(uow)
                 stored = self._decider.gather(uow, policy, policies, now)
-            commits.append(self._commit_of(stored, policies))
+            decision = self._decider.decide(stored)
+            commits.append(self._commit_of(decision, policies))
+        canaries = self._place_canaries(decision)
         self._charge_idle_times(commits[-1].result.kept_idle, now)
         self._decided_s = began_s
-        return self._outcome(now, commits, self._clock.monotonic_s() - began_s)
+        outcome = self._outcome(now, commits, self._clock.monotonic_s() - began_s)
+        return replace(outcome, canaries=canaries)
 
     def explain(self, outcome: CycleOutcome) -> CycleOutcome:
         """Commit the rest of a cycle: why benchmarks wait, and what is learned of scorers.
@@ -144,7 +148,7 @@ class Cycle:
             The same with the whole time that the cycle took.
         """
         began_s = self._clock.monotonic_s()
-        self._committer.explain(outcome.commits)
+        self._committer.explain(outcome.all_commits)
         self._settle(outcome.at)
         took_s = self._clock.monotonic_s() - began_s
         self.latest = replace(outcome, seconds=outcome.seconds + took_s)
@@ -244,11 +248,17 @@ class Cycle:
             )
             self._idle_times.charged(due)
 
-    def _commit_of(self, stored: StoredInput, policies: CyclePolicies) -> PolicyCommit:
-        decision = self._decider.decide(stored)
+    def _place_canaries(self, others: Decision) -> PolicyCommit | None:
+        """Give canaries the boards that are left when all others are served."""
+        decision = self._decider.decide_canaries(others)
+        if decision is None:
+            return None
+        return self._commit_of(decision, CyclePolicies(active=decision.policy))
+
+    def _commit_of(self, decision: Decision, policies: CyclePolicies) -> PolicyCommit:
         commit = self._committer.place(decision, policies)
-        placements = decision.result.placements
-        self._refresher.twin.note_held({each.target_uid: stored.now for each in placements})
+        placements, now = decision.result.placements, decision.given.now
+        self._refresher.twin.note_held({each.target_uid: now for each in placements})
         _log_faults(decision.result)
         return commit
 

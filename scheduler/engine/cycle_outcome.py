@@ -80,6 +80,7 @@ class CycleOutcome:
         downloads: Files that pending benchmarks miss.
         live: The benchmarks that wait or run, by id.
         seconds: Time that deciding and committing took.
+        canaries: The commit of canaries, after all others; None: none waits.
         idle: Nothing waited, so nothing was decided: ``commits`` are those of the last decision,
             without what it committed.
     """
@@ -91,7 +92,13 @@ class CycleOutcome:
     downloads: tuple[Download, ...]
     live: Mapping[str, object]
     seconds: float = 0.0
+    canaries: PolicyCommit | None = None
     idle: bool = False
+
+    @property
+    def all_commits(self) -> tuple[PolicyCommit, ...]:
+        """The commits, and that of canaries."""
+        return self.commits if self.canaries is None else (*self.commits, self.canaries)
 
     @property
     def active(self) -> PolicyCommit:
@@ -106,14 +113,14 @@ class CycleOutcome:
     @property
     def placed(self) -> tuple[str, ...]:
         """Job ids of attempts that are prepared, to be dispatched."""
-        return tuple(attempt.job_id for commit in self.commits for attempt in commit.placed)
+        return tuple(attempt.job_id for commit in self.all_commits for attempt in commit.placed)
 
     @property
     def preempted(self) -> tuple[str, ...]:
         """Ids of jobs that are to be stopped; the reconciler does that."""
-        return tuple(job_id for commit in self.commits for job_id in commit.preempted)
+        return tuple(job_id for commit in self.all_commits for job_id in commit.preempted)
 
     @property
     def waiting(self) -> Mapping[str, WaitReason]:
         """Waiting reasons of the benchmarks that were not placed, by id."""
-        return {each: why for commit in self.commits for each, why in commit.waiting.items()}
+        return {each: why for commit in self.all_commits for each, why in commit.waiting.items()}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from edgeyard.devices.operators import is_of_node
+from edgeyard.scheduler.decide.canaries import canary_plugins, canary_policy, left_over
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine.active_models import ActiveModels
 from edgeyard.scheduler.engine.knowledge import gather
@@ -176,6 +177,24 @@ class Decider:
         return Decision(
             policy=policy, given=given, result=self._result(given, policy), expired=expired
         )
+
+    def decide_canaries(self, others: Decision) -> Decision | None:
+        """Decide on the canaries that wait, after all others; None: none waits.
+
+        Args:
+            others: The decision of the active policy in this cycle.
+        """
+        waiting = [
+            each for each in self._cache.canaries() if each.benchmark_id not in others.expired
+        ]
+        if not waiting:
+            return None
+        policy = LoadedPolicy(
+            policy=canary_policy(others.policy.policy),
+            plugins=canary_plugins(others.policy.plugins),
+        )
+        given = left_over(others.given, others.result.decided, waiting)
+        return Decision(policy=policy, given=given, result=self._result(given, policy), expired={})
 
     def is_idle(self, now: datetime) -> bool:
         """Return whether nothing waits, and no board came, went or failed since the last decision.

@@ -14,7 +14,7 @@ Observe = Callable[[str, float, Mapping[str, str]], None]
 
 def observe_cycle(observe: Observe, outcome: CycleOutcome) -> None:
     """Report the metrics of a cycle that was committed."""
-    for commit in () if outcome.idle else outcome.commits:
+    for commit in () if outcome.idle else outcome.all_commits:
         observe_scorers(observe, commit)
         if commit.seq is None:
             continue

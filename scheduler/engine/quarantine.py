@@ -18,7 +18,7 @@ from pathlib import Path
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.engine.charging import PROBER, open_own_account
 from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.acts import difference
@@ -34,7 +34,6 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.twin import BoardView
@@ -185,7 +184,7 @@ class QuarantineController:
         def send(uow: UnitOfWork) -> Benchmark | None:
             if uow.reservations.quarantines().get(seen.target_uid) != seen:
                 return None
-            _open_account(uow, now)
+            open_own_account(uow, PROBER, now)
             description = _description(view)
             made_id = self._new_id(description.family, description.runtime, now)
             made = lifecycle.submit(uow, description, PROBER, [model], now, benchmark_id=made_id)
@@ -247,14 +246,6 @@ def lift_quarantine(
         data["probe_id"] = quarantine.probe_id
     uow.log.append(Event(at=now, kind="board.unquarantined", user_id=by, data=data))
     return ended
-
-
-def _open_account(uow: UnitOfWork, now: datetime) -> None:
-    try:
-        uow.accounts.user(PROBER)
-    except NotFound:
-        user = User(user_id=PROBER, role=Role.SUBMITTER, created_at=now, max_priority=10)
-        uow.accounts.add_user(user)
 
 
 def _description(view: BoardView) -> JobDescription:

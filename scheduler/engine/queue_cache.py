@@ -23,6 +23,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
+from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.preemption import is_preemptible, is_preemption
 from edgeyard.scheduler.model.times import time_text
@@ -45,6 +46,11 @@ class LiveBenchmark:
     queued_at: datetime
     retry_at: datetime | None = None
     adopted: bool = False
+
+    @property
+    def is_canary(self) -> bool:
+        """Whether it runs only where nothing else would."""
+        return self.benchmark.user_id == CANARY_USER
 
     def changed(self, benchmark: Benchmark) -> LiveBenchmark:
         """Return it after a cycle's own change.
@@ -90,6 +96,7 @@ class QueueCache:
         self._pins = pins
         self._start_lead = timedelta(seconds=start_lead_s)
         self._attempts: Mapping[str, Attempt] = {}
+        self._owners: Mapping[str, str] = {}
         self._waits: Stopwatches[str] = Stopwatches(clock)
         self._gang_counts: Mapping[str, Mapping[Status, int]] = {}
         self._gang_boards: dict[str, dict[str, tuple[int, frozenset[str]]]] = {}
@@ -131,7 +138,7 @@ class QueueCache:
     def pending(
         self, uow: UnitOfWork, decides: Callable[[str], bool] | None
     ) -> list[PendingBenchmark]:
-        """Return all benchmarks that wait.
+        """Return all benchmarks that wait, without canaries.
 
         Args:
             uow: Open for reading.
@@ -144,7 +151,7 @@ class QueueCache:
             if each.retry_at is None or now >= each.retry_at
             else _backing_off(each.benchmark, each.pending, each.retry_at)
             for each in self.live.values()
-            if each.benchmark.status is Status.PENDING
+            if each.benchmark.status is Status.PENDING and not each.is_canary
         ]
         if decides is not None:
             found = [
@@ -169,6 +176,14 @@ class QueueCache:
         return [
             replace(each, campaign_started=True) if each.campaign_id in started else each
             for each in found
+        ]
+
+    def canaries(self) -> list[PendingBenchmark]:
+        """Return the canaries that wait."""
+        return [
+            each.pending
+            for each in self.live.values()
+            if each.is_canary and each.benchmark.status is Status.PENDING
         ]
 
     def _with_gang(self, uow: UnitOfWork, pending: PendingBenchmark) -> PendingBenchmark:
@@ -218,11 +233,23 @@ class QueueCache:
         ]
         # One assignment: previews do the same on other threads.
         self._attempts = {attempt.job_id: attempt for attempt in attempts}
+        self._owners = self._owners_of(uow, {attempt.benchmark_id for attempt in attempts})
         return tuple(
             self._holder(uow, attempt, attempt.target_uid, max_preemptions)
             for attempt in attempts
             if attempt.target_uid is not None
         )
+
+    def _owners_of(self, uow: UnitOfWork, benchmark_ids: set[str]) -> Mapping[str, str]:
+        """Return the owners of benchmarks, of those too that have ended before their attempt."""
+        known = {key: user_id for key, user_id in self._owners.items() if key in benchmark_ids}
+        for benchmark_id in benchmark_ids - known.keys():
+            if (live := self.live.get(benchmark_id)) is not None:
+                known[benchmark_id] = live.benchmark.user_id
+        ended = sorted(benchmark_ids - known.keys())
+        if ended:
+            known |= {each.benchmark_id: each.user_id for each in uow.benchmarks.get_many(ended)}
+        return known
 
     def has_pending(self) -> bool:
         """Return whether any benchmark waits."""
@@ -320,6 +347,7 @@ class QueueCache:
             time_limit_s=attempt.time_limit_s,
             deadline=None if live is None else live.benchmark.description.deadline,
             strict=attempt.binding is Binding.STRICT,
+            canary=self._owners.get(attempt.benchmark_id) == CANARY_USER,
         )
 
 

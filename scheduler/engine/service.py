@@ -12,8 +12,8 @@ repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
 notify   calls users' webhooks
-timers   one each: full repair, cron schedules, checks, series, quarantine, housekeeping,
-         active models
+timers   one each: full repair, schedules, checks, series, canaries, quarantine, housekeeping,
+         models
 follow   instead of all others while another server leads: refreshes the twin and
          decides, to answer questions alone
 ======== ===========================================================================
@@ -42,6 +42,7 @@ from edgeyard.errors import ClusterUnreachable, EdgeyardError, LeadershipLost, U
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.active_models import REFRESH_S
 from edgeyard.scheduler.engine.adoption import Adopter
+from edgeyard.scheduler.engine.canaries import CanaryKeeper
 from edgeyard.scheduler.engine.checks import advance_checks
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.confirmation import advance_changes
@@ -71,6 +72,7 @@ from edgeyard.scheduler.engine.throttle import Throttle
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
+from edgeyard.scheduler.model.canaries import CanaryModel
 from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.knowledge import Lease
@@ -134,6 +136,7 @@ class Step(StrEnum):
     SCHEDULES = "fire"  # submit what cron schedules state
     CHECKS = "checks"  # take the next steps of checks
     SERIES = "series"  # look at series with new points, and confirm what is suspected
+    CANARIES = "canaries"  # send canaries to idle boards
     QUARANTINE = "watch-over"  # judge the boards' records
     GARBAGE = "garbage"  # collect garbage
     SAVE_TIME = "save-time"
@@ -146,6 +149,7 @@ _TIMERS = (
     Step.SCHEDULES,
     Step.CHECKS,
     Step.SERIES,
+    Step.CANARIES,
     Step.QUARANTINE,
     Step.GARBAGE,
     Step.SAVE_TIME,
@@ -174,6 +178,8 @@ class EngineParts:
             none is confirmed.
         calls: Makes the dispatcher's calls; None: ``dispatch_threads`` threads.
         new_id: Makes the ids of benchmarks that Edgeyard itself submits.
+        canaries: The reference models of the lab's own runs.
+        canary_share: Gives the share of a board's time that these may take; 0: there are none.
         train: Begins a training of models if it is due, and notes the end of one.
     """
 
@@ -209,6 +215,8 @@ class EngineParts:
     calls: Executor | None = None
     tariff: Tariff | None = None
     new_id: NewId = new_benchmark_id
+    canaries: Sequence[CanaryModel] = ()
+    canary_share: Callable[[], float] = lambda: 0.0
     train: Callable[[], object] = lambda: None
 
 
@@ -232,6 +240,15 @@ class Engine:
             parts.past,
             parts.new_id,
         )
+        self._canaries = CanaryKeeper(
+            parts.store,
+            parts.files,
+            self.boards,
+            parts.clock,
+            parts.canaries,
+            parts.canary_share,
+            parts.new_id,
+        )
         self._submission_forecaster = SubmissionForecaster(
             parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scales
         )
@@ -253,6 +270,7 @@ class Engine:
             Step.SCHEDULES: self._fire_due,
             Step.CHECKS: self._advance_checks,
             Step.SERIES: self._watch_series,
+            Step.CANARIES: self._send_canaries,
             Step.QUARANTINE: self._check_quarantines,
             Step.GARBAGE: lambda _: parts.collect_garbage(),
             Step.SAVE_TIME: lambda _: parts.save_time(),
@@ -272,6 +290,7 @@ class Engine:
             Step.SCHEDULES: TICK_S,
             Step.CHECKS: TICK_S,
             Step.SERIES: SERIES_INTERVAL_S,
+            Step.CANARIES: TICK_S,
             Step.QUARANTINE: TICK_S,
             Step.GARBAGE: GARBAGE_INTERVAL_S,
             Step.SAVE_TIME: SAVE_TIME_INTERVAL_S,
@@ -665,6 +684,10 @@ class Engine:
         self._outages.succeeded("recurring.missed")
         for job_id in started:
             self._hints.put(job_id)
+
+    def _send_canaries(self, wait_s: float) -> None:
+        if self._canaries.run():
+            self.wake()
 
     def _check_quarantines(self, wait_s: float) -> None:
         if self._quarantines.run():

@@ -9,7 +9,7 @@ from edgeyard.scheduler.ports.accounting import Accounting
 from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
 from edgeyard.scheduler.ports.attempts import Attempts
 from edgeyard.scheduler.ports.benchmarks import BenchmarkFilter, Benchmarks, StoredSeries
-from edgeyard.scheduler.ports.boards import BoardOverrides, Registrations, Reservations
+from edgeyard.scheduler.ports.boards import BoardOverrides, Canaries, Registrations, Reservations
 from edgeyard.scheduler.ports.checks import Checks
 from edgeyard.scheduler.ports.clock import Clock
 from edgeyard.scheduler.ports.cluster import (
@@ -49,6 +49,7 @@ __all__ = [
     "Benchmarks",
     "BoardOverrides",
     "Campaigns",
+    "Canaries",
     "Checks",
     "Clock",
     "Cluster",

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.boards import BoardOverride
+from edgeyard.scheduler.model.canaries import CanaryBoard
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.registration import Registration, RegistrationKind
 
@@ -64,6 +65,18 @@ class Reservations(Protocol):
 
         A unit of work that writes locks them.
         """
+        ...
+
+
+class Canaries(Protocol):
+    """Stores what the canaries of boards depend on."""
+
+    def save(self, board: CanaryBoard) -> None:
+        """Store it in place of what was stored of this board."""
+        ...
+
+    def all(self) -> Mapping[str, CanaryBoard]:
+        """Return what is stored, by board. A unit of work that writes locks them."""
         ...
 
 

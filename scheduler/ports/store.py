@@ -12,7 +12,7 @@ from edgeyard.scheduler.ports.accounting import Accounting
 from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
 from edgeyard.scheduler.ports.attempts import Attempts
 from edgeyard.scheduler.ports.benchmarks import Benchmarks
-from edgeyard.scheduler.ports.boards import BoardOverrides, Registrations, Reservations
+from edgeyard.scheduler.ports.boards import BoardOverrides, Canaries, Registrations, Reservations
 from edgeyard.scheduler.ports.checks import Checks
 from edgeyard.scheduler.ports.contents import Files
 from edgeyard.scheduler.ports.credits import Credits
@@ -57,6 +57,7 @@ class UnitOfWork(Protocol):
     accounting: Accounting
     checks: Checks
     series: SeriesStore
+    canaries: Canaries
 
 
 _Result = TypeVar("_Result")

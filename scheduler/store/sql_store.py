@@ -56,6 +56,7 @@ from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.ballast import Ballast
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from edgeyard.scheduler.store.boards import SqlBoardOverrides, SqlRegistrations
+from edgeyard.scheduler.store.canaries import SqlCanaries
 from edgeyard.scheduler.store.checks import SqlChecks
 from edgeyard.scheduler.store.contents import SqlFiles
 from edgeyard.scheduler.store.credits import SqlCredits
@@ -156,6 +157,7 @@ class SqlUnitOfWork(UnitOfWork):
         self.accounting = SqlAccounting(tx)
         self.checks = SqlChecks(tx)
         self.series = SqlSeries(tx)
+        self.canaries = SqlCanaries(tx)
 
 
 _NEEDED = (benchmarks, descriptions, attempts, users, tokens, user_files, result_files, events)

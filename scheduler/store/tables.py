@@ -677,6 +677,17 @@ quarantines = Table(
     Column("lifted_by", Text),
 )
 
+canary_boards = Table(
+    "canary_boards",
+    metadata,
+    Column("target_uid", Text, primary_key=True),
+    Column("facts", Text, nullable=False),
+    Column("changed_at", UtcTime, nullable=False),
+    Column("next_at", UtcTime, nullable=False),
+    Column("benchmark_id", Text),
+    Column("measured", Text, nullable=False),
+)
+
 tokens = Table(
     "tokens",
     metadata,

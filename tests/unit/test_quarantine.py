@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.make_probe import make
+from deploy.make_probe import TARGETS, make
 from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.decide.quarantine import board_records
 from edgeyard.scheduler.engine.quarantine import PROBE_MODEL, QuarantineController, lift_quarantine
@@ -105,9 +105,11 @@ def test_one_more_failure_never_makes_a_record_better() -> None:
         before = now.failure_rate
 
 
-def test_the_committed_probe_is_what_its_maker_makes() -> None:
+def test_the_committed_probe_and_canary_are_what_their_maker_makes() -> None:
     pytest.importorskip("onnx")
-    assert PROBE_MODEL.read_bytes() == make()
+    assert PROBE_MODEL in TARGETS
+    for file, widths in TARGETS.items():
+        assert file.read_bytes() == make(widths)
 
 
 # --- the engine's part ---------------------------------------------------------------------------

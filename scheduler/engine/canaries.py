@@ -1,0 +1,275 @@
+"""Sends canaries to boards that stand idle, as often as the lab's share for them allows.
+
+A canary is a reference model whose numbers on a board are the board's health: series of the
+lineage ``canary/NAME``, owned by Edgeyard's own user. After one that held a board for t seconds the
+next one is due there ::
+
+    t (1 / share - 1)   seconds later
+
+whatever else has run meanwhile, so that canaries take at most that share of a board's time. Each of
+them is due at once after the facts of a board change: its host, an engine, its firmware or system.
+A canary that waits is decided after all others (`edgeyard.scheduler.decide.canaries`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.charging import open_own_account
+from edgeyard.scheduler.model.benchmark import (
+    TERMINAL,
+    Benchmark,
+    BenchmarkFile,
+    BenchmarkType,
+    Binding,
+    FileRole,
+    IfUnavailable,
+    JobDescription,
+    Status,
+)
+from edgeyard.scheduler.model.canaries import (
+    CANARY_LINEAGE,
+    CANARY_USER,
+    CanaryBoard,
+    CanaryModel,
+)
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.twin.twin import BoardState, BoardView
+
+logger = logging.getLogger(__name__)
+
+_OWN = Path(__file__).parent / "canary_models"
+SHIPPED = (
+    CanaryModel(name="digits-ort", engine="ort", path=_OWN / "digits.onnx"),
+    CanaryModel(name="digits-tflite", engine="tflite", path=_OWN / "digits.tflite"),
+    CanaryModel(name="dense-openvino", engine="openvino", path=_OWN / "dense.onnx"),
+)
+"""The reference models that Edgeyard brings: a convolutional network twice, and a dense one."""
+
+MAX_NEW = 20
+"""Canaries that are sent in one turn: others submit meanwhile."""
+
+_TIME_S = 120.0
+_WAIT_S = 600.0  # for a board that is in use when it would start; it is sent again later
+_RUNS = 100
+_LEAST_HELD_S = 5.0  # counts for a canary that never ran: otherwise it would be due at once again
+_MODEL_LIMIT = 1 << 30
+
+_ATTRIBUTES = ("cpu.model", "os.name", "os.kernel")
+_OF_REPORTS = ("firmware", "kernel")
+
+
+class CanaryKeeper:
+    """Sends canaries, and notes how they end. One thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: FileStore,
+        boards: Callable[[], Sequence[BoardView]],
+        clock: Clock,
+        models: Sequence[CanaryModel],
+        share: Callable[[], float],
+        new_id: lifecycle.NewId = lifecycle.new_benchmark_id,
+    ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            boards: Every board as the twin knows it now.
+            models: The reference models, in the order in which a board runs them.
+            share: Gives the share of a board's time that canaries may take; 0: there are none.
+            new_id: Makes the ids of canaries.
+        """
+        self._store = store
+        self._files = files
+        self._boards = boards
+        self._clock = clock
+        self._models = models
+        self._share = share
+        self._new_id = new_id
+
+    def run(self) -> bool:
+        """Take in the canaries that ended, and send those that are due; whether any was sent."""
+        share = self._share()
+        with self._store.read() as uow:
+            known = uow.canaries.all()
+            under_way = [each.benchmark_id for each in known.values() if each.benchmark_id]
+            alive = {
+                each.benchmark_id
+                for each in uow.benchmarks.get_many(under_way)
+                if each.status not in TERMINAL
+            }
+        if share <= 0.0 and not under_way:
+            return False
+        now, views = self._clock.now(), self._boards()
+        offered = {each.board.target_uid: self._offered(each) for each in views}
+        for board in known.values():
+            if board.benchmark_id is not None and board.benchmark_id not in alive:
+                models = offered.get(board.target_uid, ())
+                self._store.transact(partial(_end, board, models, share, now))
+        if share <= 0.0:
+            return False
+        sent = 0
+        for view in views:
+            models = offered[view.board.target_uid]
+            if view.state is BoardState.IDLE and models and sent < MAX_NEW:
+                sent += self._store.transact(partial(self._send_if_due, view, models, now))
+        return sent > 0
+
+    def _offered(self, view: BoardView) -> Sequence[CanaryModel]:
+        """Return the canaries that a board can run."""
+        engines = {
+            engine.name
+            for engine in view.board.engines
+            if BenchmarkType.TYPE1.value in engine.supported_types
+        }
+        return [each for each in self._models if each.engine in engines]
+
+    def _send_if_due(
+        self, view: BoardView, models: Sequence[CanaryModel], now: datetime, uow: UnitOfWork
+    ) -> bool:
+        uid = view.board.target_uid
+        board, facts = uow.canaries.all().get(uid), _facts(view)
+        if board is None:
+            board = CanaryBoard(target_uid=uid, facts=facts, changed_at=now, next_at=now)
+        elif {**board.facts, **facts} != board.facts:
+            board = _changed(uow, board, facts, now)
+        if board.benchmark_id is not None or board.next_at > now:
+            uow.canaries.save(board)
+            return False
+        model = _oldest(board, models)
+        writer = self._files.writer(_MODEL_LIMIT)
+        writer.write(model.path.read_bytes())
+        stored = writer.commit()
+        file = BenchmarkFile(
+            role=FileRole.MODEL,
+            position=0,
+            name=model.path.name,
+            sha256=stored.sha256,
+            size_bytes=stored.size_bytes,
+        )
+        open_own_account(uow, CANARY_USER, now)
+        description = _description(model, uid)
+        made_id = self._new_id(description.family, description.runtime, now)
+        made = lifecycle.submit(uow, description, CANARY_USER, [file], now, benchmark_id=made_id)
+        uow.canaries.save(replace(board, benchmark_id=made.benchmark_id))
+        logger.info(
+            "canary sent",
+            extra={"event": "canary.sent", "target_uid": uid, "benchmark_id": made.benchmark_id},
+        )
+        return True
+
+
+def _oldest(board: CanaryBoard, models: Sequence[CanaryModel]) -> CanaryModel:
+    """Return the canary that has not run on a board for longest, first one that never has."""
+    never = datetime.min.replace(tzinfo=UTC)
+    return min(models, key=lambda each: board.measured.get(each.name, never))
+
+
+def _changed(
+    uow: UnitOfWork, board: CanaryBoard, facts: Mapping[str, str], now: datetime
+) -> CanaryBoard:
+    """Take in the facts of a board; where one of them changed, each canary is due.
+
+    A fact that was not known before says nothing.
+    """
+    before = board.facts
+    changed = sorted(name for name in facts if before.get(name, facts[name]) != facts[name])
+    board = replace(board, facts={**before, **facts})
+    if not changed:
+        return board
+    data: dict[str, object] = {
+        "target_uid": board.target_uid,
+        "before": {name: before[name] for name in changed},
+        "after": {name: facts[name] for name in changed},
+    }
+    uow.log.append(Event(at=now, kind="board.changed", data=data))
+    return replace(board, changed_at=now, next_at=now)
+
+
+def _end(
+    seen: CanaryBoard, models: Sequence[CanaryModel], share: float, now: datetime, uow: UnitOfWork
+) -> None:
+    """Note how a canary ended, and when the next one is due.
+
+    Args:
+        seen: As it was before.
+        models: Those that the board can run now.
+        share: See the module; 0: there is no next one.
+        now: The time.
+        uow: Reads and writes.
+    """
+    board = uow.canaries.all()[seen.target_uid]
+    if board.benchmark_id is None or board.benchmark_id != seen.benchmark_id:
+        return
+    canary = next(iter(uow.benchmarks.get_many([board.benchmark_id])), None)
+    board = replace(board, benchmark_id=None)
+    is_measured = canary is not None and canary.status in (Status.COMPLETED, Status.FAILED)
+    held_s, since = _LEAST_HELD_S, now
+    if canary is not None:
+        held_s, since = max(held_s, _held_s(uow, canary)), canary.ended_at or now
+        if is_measured:
+            name = canary.description.series.removeprefix(CANARY_LINEAGE)
+            board = replace(board, measured={**board.measured, name: canary.submit_time})
+            board = _changed(uow, board, _reported(uow, canary), now)
+    # One that made way waits for its turn, so that the share holds.
+    never = datetime.min.replace(tzinfo=UTC)
+    others = any(board.measured.get(each.name, never) < board.changed_at for each in models)
+    pause_s = held_s * (1.0 / share - 1.0) if share > 0.0 else 0.0
+    if is_measured and others:
+        pause_s = 0.0
+    uow.canaries.save(replace(board, next_at=since + timedelta(seconds=pause_s)))
+
+
+def _held_s(uow: UnitOfWork, canary: Benchmark) -> float:
+    """Return for how long it held its board, seconds."""
+    return sum(
+        (each.ended_at - each.created_at).total_seconds()
+        for each in uow.attempts.of(canary.benchmark_id)
+        if each.ended_at is not None
+    )
+
+
+def _facts(view: BoardView) -> dict[str, str]:
+    """Return what the cluster reports of a board that may change its numbers."""
+    found = {"host": view.host}
+    found |= {f"engine.{each.name}": each.version for each in view.board.engines if each.version}
+    for name in _ATTRIBUTES:
+        if value := view.board.attributes.get(name):
+            found[name] = str(value)
+    return found
+
+
+def _reported(uow: UnitOfWork, canary: Benchmark) -> dict[str, str]:
+    """Return what the runner reports of the board beyond that."""
+    found: dict[str, str] = {}
+    for each in uow.files.reports(canary.benchmark_id):
+        of_board = each.report.get("board")
+        if isinstance(of_board, Mapping):
+            found |= {name: str(of_board[name]) for name in _OF_REPORTS if of_board.get(name)}
+    return found
+
+
+def _description(model: CanaryModel, target_uid: str) -> JobDescription:
+    return JobDescription(
+        model=model.path.name,
+        runtime=model.engine,
+        benchmark_type=BenchmarkType.TYPE1,
+        target_uid=target_uid,
+        user_priority=1,
+        user_time_s=_TIME_S,
+        queue_timeout_s=_WAIT_S,
+        nb_inference=_RUNS,
+        max_retries=0,
+        binding=Binding.STRICT,
+        if_unavailable=IfUnavailable.NOTIFY,
+        tags=("canary",),
+        series=f"{CANARY_LINEAGE}{model.name}",
+    )
