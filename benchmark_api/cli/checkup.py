@@ -120,6 +120,7 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     token = _token(client)
     findings.append(token)
     if token.state != "problem":
+        findings += _canaries(described)
         findings += _limits(client)
         findings += _boards_last_seen(client) if silent else _boards(client)
         findings += _scorers(client)
@@ -485,6 +486,24 @@ def _scorers(client: Client) -> Iterator[Finding]:
                 found=f"{plain(item.get('scorer'))} is {reason}; the other scorers decide",
                 fix="raise its budget_s in the policy, correct it, or leave it out",
             )
+
+
+def _canaries(server: Mapping[str, object]) -> Iterator[Finding]:
+    """Offer canaries where the server runs none."""
+    share = server.get("canary_share")
+    if not isinstance(share, int | float):
+        return
+    if share > 0:
+        yield Finding(
+            check="canaries", state="ok", found=f"take up to {share:.3g} of idle boards' time"
+        )
+        return
+    yield Finding(
+        check="canaries",
+        state="ok",
+        found="none run, so that nobody notices when a board drifts",
+        fix="canary_share = 0.01 in the server's settings: 1 % of the time of idle boards",
+    )
 
 
 def _board(board: Mapping[str, object]) -> Finding:

@@ -41,7 +41,8 @@ async def livez() -> Answer[dict[str, str]]:
 
 @router.get("/v1/version")
 async def version(context: Ctx) -> Answer[shapes.Version]:
-    """Version of the server, its cluster, and the URL that hosts reach it by; no I/O."""
+    """Version of the server, its cluster, the URL that hosts reach it by, and whether canaries run;
+    no I/O."""
     services = context.services
     return Answer(
         shapes.Version(
@@ -49,6 +50,7 @@ async def version(context: Ctx) -> Answer[shapes.Version]:
             cluster=services.settings.cluster_name,
             cluster_kind=services.settings.cluster.kind,
             public_url=services.public_url,
+            canary_share=services.settings.canary_share,
         )
     )
 

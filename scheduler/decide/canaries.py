@@ -152,7 +152,8 @@ def left_over(
     kept = {*decided.preempted.boards_to_clear.values()}
     kept |= {board for board, at in timeline.next_starts.items() if at <= given.now + KEPT_FREE}
     kept |= set(timeline.due_boards.values())
-    kept |= {each.board for each in (*assignment.planned.values(), *assignment.holds.values())}
+    kept |= {each.board for each in assignment.planned.values()}
+    kept |= {each.board for each in assignment.holds.values()}
     for board in kept:
         taken[conflict_group(decided.batch, board)] = True
     snapshot = given.snapshot

@@ -58,7 +58,7 @@ MAX_NEW = 20
 
 _TIME_S = 120.0
 _WAIT_S = 600.0  # for a board that is in use when it would start; it is sent again later
-_RUNS = 100
+_RUNS = 500
 _LEAST_HELD_S = 5.0  # counts for a canary that never ran: otherwise it would be due at once again
 _MODEL_LIMIT = 1 << 30
 

@@ -35,9 +35,9 @@ class SqlCanaries(Canaries):
 
 def _board(row: Row) -> CanaryBoard:
     measured = json.loads(cast(str, row["measured"]))
-    columns = {
+    columns: dict[str, Any] = {
         **row,
         "facts": json.loads(cast(str, row["facts"])),
         "measured": {name: datetime.fromisoformat(at) for name, at in measured.items()},
     }
-    return CanaryBoard(**cast("dict[str, Any]", columns))
+    return CanaryBoard(**columns)

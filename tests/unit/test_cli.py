@@ -1677,6 +1677,16 @@ def test_doctor_warns_of_a_scorer_that_is_suspended(server: FakeServer) -> None:
     assert "budget_s" in found["fix"]
 
 
+def test_doctor_offers_canaries_where_none_run(server: FakeServer) -> None:
+    _healthy(server)
+    server.on("GET", "/v1/version", {"version": __version__, "canary_share": 0.0})
+    offered = run("doctor")
+    assert offered.exit_code == 0
+    assert "canary_share = 0.01" in offered.stdout
+    server.on("GET", "/v1/version", {"version": __version__, "canary_share": 0.02})
+    assert "canary_share = 0.01" not in run("doctor").stdout
+
+
 def test_doctor_warns_of_a_cluster_that_falls_silent(server: FakeServer) -> None:
     _healthy(server)
     checks = {"cluster": "not answering for 7 s: Nomad failed 6 times in a row"}

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from benchmarks.lookahead import TABLE, markdown, table
 from benchmarks.queue_models import WEIGHTS, rebuild
-from deploy.make_probe import TARGET, make
+from deploy.make_probe import TARGETS, make
 from edgeyard.plugins.queue_policies.learned_queue import SHIPPED
+from edgeyard.scheduler.engine import canaries
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
@@ -30,10 +31,19 @@ def test_no_other_model_file_is_in_the_package() -> None:
         ROOT / line for line in listed.stdout.splitlines() if line.endswith((".onnx", ".tflite"))
     }
     if listed.returncode:  # an archive of the repository
-        found = {each for name in PACKAGES for each in (ROOT / name).rglob("*.onnx")}
-    shipped = {TARGET, *SHIPPED.glob("*.onnx")}
+        found = {
+            each
+            for name in PACKAGES
+            for ending in ("onnx", "tflite")
+            for each in (ROOT / name).rglob(f"*.{ending}")
+        }
+    of_canaries = {each.path for each in canaries.SHIPPED}
+    shipped = {*TARGETS, *of_canaries, *SHIPPED.glob("*.onnx")}
     assert {each.resolve() for each in found} == {each.resolve() for each in shipped}
-    assert TARGET.read_bytes() == make()
+    for target, widths in TARGETS.items():
+        assert target.read_bytes() == make(widths)
+    for copy in {each.resolve() for each in of_canaries} - {each.resolve() for each in TARGETS}:
+        assert copy.read_bytes() == (ROOT / "deploy" / "demo" / copy.name).read_bytes()
 
 
 def test_the_documented_figures_of_the_lookahead_are_the_committed_ones() -> None:
