@@ -22,7 +22,7 @@ all (`edgeyard.scheduler.decide.gangs`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -143,6 +143,7 @@ class BoardState:
         timeline: Timeline,
         planner: CostPlanner,
         guarded: NDArray[np.bool_],
+        of_canaries: Container[int] = (),
     ) -> None:
         """Start with all boards free.
 
@@ -156,8 +157,11 @@ class BoardState:
             planner: Learns of each benchmark what it gets, and may hold it back if it has neither
                 waited for the policy's ``guard_s`` nor a reservation that is due.
             guarded: See the attributes.
+            of_canaries: Rows of boards that canaries still hold: nobody leaves a board that was
+                cleared for one of these.
         """
         self.timeline, self.guarded = timeline, guarded
+        self._of_canaries = of_canaries
         self._batch, self._pending, self._pairs, self._scores = batch, pending, pairs, scores
         self._ledgers, self._planner = ledgers, planner
         self._open_pairs, self._open_scores = timeline.in_time(pairs, scores)
@@ -207,7 +211,8 @@ class BoardState:
         if own == NO_ROW:
             board = self._choose(job, best, explorer)
         else:
-            board = own if self._score(job, own) >= self._score(job, best) else best
+            better = self._score(job, best) > self._score(job, own)
+            board = best if better and best not in self._of_canaries else own
         if board != NO_ROW:
             self._ledgers.place(job)
             self._give(job, board)

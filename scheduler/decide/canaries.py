@@ -6,22 +6,25 @@ canary stopped, whatever that one has done so far, and waits for no more than it
 reserved for it until then. What is left when all others are served is handed to the canaries that
 wait (`left_over`), which are decided by `canary_policy` as a cycle of their own.
 
-So a canary changes neither the order of the others nor the board that any of them gets.
+So a canary changes neither the order of the others nor who of them gets a board, nor how good a
+board: where another one that nobody gets has the same score, that one is taken instead of waiting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.gangs import Gang
 from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import LOWEST, Priorities
+from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.batch import NO_ROW, Batch
 from edgeyard.scheduler.framework.policy import Policy, PriorityMode
 from edgeyard.scheduler.framework.registry import Plugins
@@ -32,7 +35,7 @@ from edgeyard.scheduler.model.decision import (
     Preemption,
     Snapshot,
 )
-from edgeyard.scheduler.prediction.timeline import conflict_group
+from edgeyard.scheduler.prediction.timeline import Timeline, conflict_group
 
 ANY_PROGRESS = 100
 """Threshold of those for which a canary makes way: it is stopped whatever it has done."""
@@ -72,6 +75,22 @@ def _freed(
     return replace(snapshot, busy=busy, progress=progress, reasons=tuple(reasons))
 
 
+def boards_of_canaries(batch: Batch, holders: Sequence[BoardHolder]) -> Mapping[int, list[int]]:
+    """Return by row of the board the rows of the canaries that keep it from being used now.
+
+    Args:
+        batch: Of the cycle.
+        holders: Live attempts that have a board, canaries or not.
+    """
+    found: dict[int, list[int]] = {}
+    for each in holders:
+        if each.canary and each.target_uid in batch.row_of_uid:
+            row = batch.row_of_uid[each.target_uid]
+            for board in conflict_group(batch, row):
+                found.setdefault(board, []).append(row)
+    return found
+
+
 def make_way(
     batch: Batch,
     pending: Sequence[PendingBenchmark],
@@ -79,8 +98,11 @@ def make_way(
     gangs: Mapping[int, Gang],
     assignment: Assignment,
     holders: Sequence[BoardHolder],
+    instead: Callable[[int, int, NDArray[np.bool_]], int],
 ) -> tuple[Assignment, PreemptionPlan]:
     """Let those wait whose boards canaries hold, and have these canaries stopped.
+
+    Who could have another board that is just as good, and that nobody else gets, has that one.
 
     Args:
         batch: Of the cycle, without canaries.
@@ -89,31 +111,41 @@ def make_way(
         gangs: The gang of each benchmark that has one, by row: all of it starts at once.
         assignment: As if no canary ran.
         holders: Live attempts that have a board, canaries or not.
+        instead: Returns a board that is just as good for a benchmark as the one that it is given,
+            among those that it is handed, shape (boards,); `NO_ROW` for none.
 
     Returns:
         The assignment, in which these benchmarks have no board and no other has theirs; and whom
         to stop for them. Of a gang no board is reserved, as for any preemption.
     """
-    row_of_uid = batch.row_of_uid
     canary_on = {
-        row_of_uid[each.target_uid]: each
+        batch.row_of_uid[each.target_uid]: each
         for each in holders
-        if each.canary and each.target_uid in row_of_uid
+        if each.canary and each.target_uid in batch.row_of_uid
     }
     if not canary_on:
         return assignment, PreemptionPlan()
-    board_of_job = assignment.board_of_job.copy()
+    in_the_way = boards_of_canaries(batch, holders)
+    board_of_job, job_of_board = assignment.board_of_job.copy(), assignment.job_of_board.copy()
+    left = (job_of_board == NO_ROW) & (assignment.blocked_by == NO_ROW)
+    left[list(in_the_way)] = False
     clearing: dict[int, int] = {}
     for job in np.flatnonzero(board_of_job != NO_ROW).tolist():
         board = int(board_of_job[job])
-        if any(row in canary_on for row in conflict_group(batch, board)):
-            together = gangs[job].jobs if job in gangs else (job,)
-            clearing.update({each: int(board_of_job[each]) for each in together})
+        if board not in in_the_way:
+            continue
+        other = NO_ROW if job in gangs else instead(job, board, left)
+        if other != NO_ROW:
+            board_of_job[job], job_of_board[other], job_of_board[board] = other, job, NO_ROW
+            left[other] = False
+            continue
+        together = gangs[job].jobs if job in gangs else (job,)
+        clearing.update({each: int(assignment.board_of_job[each]) for each in together})
     preemptions: dict[int, Preemption] = {}
     for job, board in clearing.items():
         board_of_job[job] = NO_ROW
-        for row in conflict_group(batch, board):
-            if row in canary_on and not canary_on[row].ending and row not in preemptions:
+        for row in in_the_way.get(board, ()):
+            if not canary_on[row].ending and row not in preemptions:
                 preemptions[row] = Preemption(
                     benchmark_id=pending[job].benchmark_id,
                     victim_id=canary_on[row].benchmark_id,
@@ -124,12 +156,56 @@ def make_way(
                     progress=canary_on[row].progress or 0.0,
                     of_canary=True,
                 )
-    explored = {job: each for job, each in assignment.explored.items() if job not in clearing}
     assignment = replace(
-        assignment, board_of_job=board_of_job, explored=explored, clearing=clearing
+        assignment,
+        board_of_job=board_of_job,
+        job_of_board=job_of_board,
+        explored={
+            job: each
+            for job, each in assignment.explored.items()
+            if board_of_job[job] == assignment.board_of_job[job]
+        },
+        clearing=clearing,
     )
     plan = PreemptionPlan(preemptions=tuple(preemptions.values()), boards_to_clear=clearing)
     return assignment, plan
+
+
+def equal_board(
+    batch: Batch,
+    pending: Sequence[PendingBenchmark],
+    scores: Scores,
+    timeline: Timeline,
+    job: int,
+    board: int,
+    left: NDArray[np.bool_],
+) -> int:
+    """Return a board that a benchmark could have now instead of one, with the same score.
+
+    Args:
+        batch: Of the cycle, without canaries.
+        pending: The benchmarks, in the batch's order.
+        scores: Of the cycle.
+        timeline: Boards that are reserved for others are not taken.
+        job: Row of the benchmark.
+        board: Row of its board.
+        left: Shape (boards,): those that nobody got.
+
+    Returns:
+        Its row; `NO_ROW` for none. Boards that share cores are left alone.
+    """
+    row, pairs = int(batch.class_of_job[job]), scores.pairs
+    its, own = pairs.of(row), pairs.at(row, board)
+    if own is None or len(conflict_group(batch, board)) > 1:
+        return NO_ROW
+    each = pending[job]
+    tried = batch.rows_of_uids(each.tried_uids | each.avoided_uids(batch.now))
+    kept = [*timeline.due_boards.values(), *tried]
+    boards = pairs.boards[its]
+    equal = scores.combined[its] == scores.combined[own]
+    open_ = left[boards] & equal & ~timeline.late_of(row)[boards] & ~np.isin(boards, kept)
+    found = [other for other in boards[open_].tolist() if len(conflict_group(batch, other)) == 1]
+    return min(found, default=NO_ROW)
 
 
 def left_over(

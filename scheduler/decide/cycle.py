@@ -7,14 +7,19 @@ whatever order benchmarks and boards are handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import BoardState, assign
 from edgeyard.scheduler.decide.binding import STRICT, AllowLists, bindings_of
-from edgeyard.scheduler.decide.canaries import make_way, without_canaries
+from edgeyard.scheduler.decide.canaries import (
+    boards_of_canaries,
+    equal_board,
+    make_way,
+    without_canaries,
+)
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.explore import Explorer
@@ -232,6 +237,7 @@ def decide(
             timeline,
             planner,
             queue.guarded,
+            boards_of_canaries(batch, everybody),
         ),
         order[ready[order]],
         gangs=gangs,
@@ -242,7 +248,15 @@ def decide(
         explorer=Explorer(batch, pending, scores.pairs, scores.costs, policy.explore_share),
         max_joint_jobs=policy.max_joint_jobs,
     )
-    assignment, way = make_way(batch, pending, points, gangs, assignment, everybody)
+    assignment, way = make_way(
+        batch,
+        pending,
+        points,
+        gangs,
+        assignment,
+        everybody,
+        partial(equal_board, batch, pending, scores, timeline),
+    )
     unplaced = ready & (assignment.board_of_job == NO_ROW)
     unplaced[list(assignment.clearing)] = False
     unplaced[assignment.held] = False  # a board is free, and it waits for a better one

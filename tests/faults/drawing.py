@@ -35,11 +35,11 @@ def _template() -> Path:
     return path
 
 
-def run(schedule: FaultSchedule) -> FaultRun:
-    """Run a schedule in a folder of its own."""
+def run(schedule: FaultSchedule, **bounds: float) -> FaultRun:
+    """Run a schedule in a folder of its own; ``bounds`` are settings of its servers."""
     folder = Path(tempfile.mkdtemp(prefix="edgeyard-sim-", dir=_template().parent))
     try:
-        return run_schedule(schedule, _new_database(folder), _server_factory(folder))
+        return run_schedule(schedule, _new_database(folder), _server_factory(folder, **bounds))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -62,12 +62,13 @@ def _new_database(folder: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def _server_factory(folder: Path) -> ServerFactory:
+def _server_factory(folder: Path, **more: float) -> ServerFactory:
     bounds: dict[str, Any] = {
         "default_user_time_s": 100.0,
         "start_grace_s": 60.0,
         "setup_grace_s": 120.0,
         "pin_grace_s": 60.0,
+        **more,
     }
     settings = Settings(data_dir=folder, **bounds)
     return partial(simulated_server, settings=settings)

@@ -68,6 +68,19 @@ def test_a_server_that_dies_around_its_commits_loses_nothing_and_doubles_nothing
     assert found.crashes >= 2
 
 
+def test_canaries_under_faults_break_nothing_and_delay_nobody() -> None:
+    crashes = tuple(
+        Fault(at_s=1.0 + number, kind=kind, pick=number % 3)
+        for number, kind in enumerate(
+            [FaultKind.CRASH_BEFORE_COMMIT, FaultKind.CRASH_AFTER_COMMIT] * 4
+        )
+    )
+    for faults in ((), crashes):
+        found = run(replace(TWO, faults=faults), canary_share=0.2)
+        assert not found.violations
+        assert found.statuses == {"completed": 2}
+
+
 def test_the_same_schedule_gives_the_same_run() -> None:
     schedule = replace(
         TWO,

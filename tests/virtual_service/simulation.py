@@ -490,7 +490,7 @@ class ServiceSimulation:
     def new_id(self, family: str, engine: str, now: datetime) -> str:
         """Return an id for a benchmark that the service itself submits."""
         self._ids += 1
-        return f"{family}-{engine}-{now:%Y%m%d%H%M%S}-{self._ids:010d}"
+        return f"{family}-{engine}-{now:%Y%m%d%H%M%S}-own{self._ids:07d}"
 
     def receive(self, job_id: str, token: str, report: Mapping[str, object]) -> Upload:
         """Send a report to a running server."""
