@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0072"
-down_revision = "0070"
+down_revision = "0071"
 
 
 def upgrade() -> None:
