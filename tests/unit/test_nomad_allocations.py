@@ -265,7 +265,7 @@ class TestALiveJob:
 
     def test_that_starts_later_says_when_and_fails_when_nomad_slept_through_it(self) -> None:
         due = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
-        assert "2026-11-21T09:00:00Z" in of_start_to_come(JOB, due, due).reason
+        assert "2026-11-21 09:00:00 UTC" in of_start_to_come(JOB, due, due).reason
         missed = of_start_to_come(JOB, due, due + timedelta(seconds=61))
         assert missed.failure is not None
         assert missed.failure.category is FailureCategory.CLUSTER
