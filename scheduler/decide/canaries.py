@@ -28,6 +28,7 @@ from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.batch import NO_ROW, Batch
 from edgeyard.scheduler.framework.policy import Policy, PriorityMode
 from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.decision import (
     BoardHolder,
     CycleInput,
@@ -216,12 +217,12 @@ def left_over(
     Args:
         given: Of the cycle of the others.
         decided: What that one found.
-        canaries: Those that wait.
+        canaries: Those that wait, each for the board that it names.
 
     Returns:
-        Boards count as busy that the others got, that are kept or cleared for one of them, or on
-        which a reservation or a lease begins within `KEPT_FREE`. Canaries that run hold theirs:
-        none makes way for another one.
+        Those are not ready whose boards (or boards next to them) the others got, whose are kept or
+        cleared for one of them, or reserved or leased within `KEPT_FREE`. Canaries that run hold
+        theirs: none makes way for another one.
     """
     assignment, timeline = decided.assignment, decided.timeline
     taken = (assignment.job_of_board != NO_ROW) | (assignment.blocked_by != NO_ROW)
@@ -232,16 +233,16 @@ def left_over(
     kept |= {each.board for each in assignment.holds.values()}
     for board in kept:
         taken[conflict_group(decided.batch, board)] = True
-    snapshot = given.snapshot
-    reasons = tuple(
-        "kept for another benchmark" if row_taken and not busy else reason
-        for row_taken, busy, reason in zip(
-            taken.tolist(), snapshot.busy.tolist(), snapshot.reasons, strict=True
-        )
-    )
-    snapshot = replace(snapshot, busy=snapshot.busy | taken, reasons=reasons)
+    waiting = []
+    for each in canaries:
+        row = decided.batch.row_of_uid.get(each.target_uid or "")
+        if row is not None and taken[row] and each.not_ready is None:
+            each = replace(
+                each, not_ready=waiting_reasons.kept_for_others(given.snapshot.uids[row])
+            )
+        waiting.append(each)
     holders = [replace(each, canary=False, preemptible=False) for each in given.holders]
-    return replace(given, snapshot=snapshot, pending=list(canaries), holders=holders)
+    return replace(given, pending=waiting, holders=holders)
 
 
 def canary_policy(policy: Policy) -> Policy:

@@ -339,6 +339,13 @@ def reserved_board(target_uid: str, start: datetime, lease: Lease | None) -> Wai
     )
 
 
+def kept_for_others(target_uid: str) -> WaitReason:
+    """Return the reason of a canary whose board goes to another benchmark, or is kept for one."""
+    return WaitReason(
+        reason=WaitingReason.RESERVED, sentence=f"{target_uid} is kept for another benchmark"
+    )
+
+
 def held_for_board(
     target_uid: str, free_at: datetime, sooner_s: float, free_uid: str
 ) -> WaitReason:
