@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -38,6 +39,7 @@ from edgeyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
+from edgeyard.scheduler.model.canaries import CANARY_USER, drifted
 from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
@@ -81,7 +83,7 @@ def results(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answe
     services = context.services
     with services.store.read() as uow:
         benchmark = visible(uow, benchmark_id, caller)
-        reports = uow.files.reports(benchmark_id)
+        reports = with_drift(uow, [benchmark], uow.files.reports(benchmark_id))
         files = uow.files.results(benchmark_id)
         newest = views.newest(reports)
         summary = _summary(benchmark, newest, RunVariations(uow)) if newest is not None else None
@@ -255,7 +257,37 @@ def _named(
 def newest_reports(uow: UnitOfWork, benchmarks: Sequence[Benchmark]) -> dict[str, Report]:
     """Return the newest report of each benchmark that has one, by its id."""
     every = uow.files.reports_of_many([each.benchmark_id for each in benchmarks])
+    every = with_drift(uow, benchmarks, every)
     return {each.benchmark_id: each for each in sorted(every, key=lambda report: report.attempt)}
+
+
+def with_drift(
+    uow: UnitOfWork, benchmarks: Sequence[Benchmark], reports: Sequence[Report]
+) -> Sequence[Report]:
+    """Return reports as they are shown: those of boards that drift are suspect since then.
+
+    Args:
+        uow: Open for reading.
+        benchmarks: Those that the reports are of.
+        reports: As they are stored.
+    """
+    drifts = uow.canaries.drifts() if reports else {}
+    if not drifts:
+        return reports
+    drift_of = {
+        each.benchmark_id: drift
+        for each in benchmarks
+        if each.user_id != CANARY_USER
+        and (drift := drifts.get(each.target_uid or "")) is not None
+        and each.ended_at is not None
+        and each.ended_at >= drift.since
+    }
+    return [
+        replace(each, report=drifted(each.report, drift_of[each.benchmark_id]))
+        if each.benchmark_id in drift_of
+        else each
+        for each in reports
+    ]
 
 
 def summaries(

@@ -48,7 +48,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitReason,
 )
-from edgeyard.scheduler.model.canaries import CANARY_USER
+from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.decision import Preemption
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report
@@ -546,9 +546,10 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> tuple[Att
 
 
 def make_way(uow: UnitOfWork, preemption: Preemption, now: datetime) -> tuple[Attempt, Benchmark]:
-    """End a canary for a benchmark that gets its board, wherever the canary's attempt is by now.
+    """Stop a canary for a benchmark that gets its board, wherever the canary's attempt is by now.
 
-    The board is reserved for the benchmark, unless that starts together with others.
+    It is at its end; but a running one of a check goes back into the queue, as the check would end
+    with it. The board is reserved for the benchmark, unless that starts together with others.
 
     Returns:
         The attempt that is being stopped, and the benchmark.
@@ -562,9 +563,15 @@ def make_way(uow: UnitOfWork, preemption: Preemption, now: datetime) -> tuple[At
         raise Conflict(f"{served.benchmark_id} no longer waits for a board")
     attempt = uow.attempts.of(canary.benchmark_id)[-1]
     sentence = "it made way for another benchmark"
-    ended = replace(canary, stopped_by=None, stopped_reason=sentence)
     data = {"sentence": sentence, "target_uid": attempt.target_uid, "progress": attempt.progress}
-    _move(uow, ended, Status.CANCELLED, now, data)
+    if CHECK_TAG in canary.description.tags and attempt.state is AttemptState.RUNNING:
+        why = Failure(category=FailureCategory.PREEMPTED, sentence=sentence)
+        if attempt.stopping is None:
+            attempt = uow.attempts.save(replace(attempt, stopping=why, counts=False))
+        _log(uow, canary, now, "benchmark.preempted", {"attempt": attempt.number, **data})
+    else:
+        ended = replace(canary, stopped_by=None, stopped_reason=sentence)
+        _move(uow, ended, Status.CANCELLED, now, data)
     if not served.waits_for_gang:
         served = uow.benchmarks.save(replace(served, cleared_uid=preemption.target_uid))
     return attempt, served
@@ -797,8 +804,7 @@ def _late_result(
     if saved.boards_differ:
         report = _amended(uow, saved, report, now)
     run_s = _reported_run_s(saved, report, now)
-    if benchmark.user_id != CANARY_USER:
-        uow.attempts.replace_outcome(replace(_outcome(benchmark, saved, report, now), run_s=run_s))
+    uow.attempts.replace_outcome(replace(_outcome(benchmark, saved, report, now), run_s=run_s))
     charging.amend(uow, saved, run_s, _joules(report))
     data: dict[str, object] = {"attempt": saved.number, "target_uid": saved.target_uid}
     late: dict[str, object] = {"sender": sender, "run_s": run_s}
@@ -1017,7 +1023,7 @@ def _end(
     )
     charge = charging.settle(uow, benchmark, saved, failure, now, joules=_joules(report))
     _attempt_event(uow, benchmark, saved, now, charge)
-    if not cancelled and benchmark.user_id != CANARY_USER:  # others' decisions don't learn of it
+    if not cancelled:
         uow.attempts.add_outcome(_outcome(benchmark, saved, report, now))
     if benchmark.status in TERMINAL:
         return saved

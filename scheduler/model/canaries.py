@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from edgeyard.devices.model import ENGINE_PATTERN
@@ -15,6 +15,10 @@ others in every decision."""
 
 CANARY_LINEAGE = "canary/"
 """Begin of the names of canaries' series; those of other users are no canaries'."""
+
+
+BOARD_DRIFTED = "board_drifted"
+"""Code of the reason for which results on a board that drifts are suspect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +79,57 @@ class CanaryBoard:
     next_at: datetime
     benchmark_id: str | None = None
     measured: Mapping[str, datetime] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardDrift:
+    """A change of a canary's level on a board, suspected or confirmed, that has not ended.
+
+    Attributes:
+        target_uid: The board.
+        change_id: The change of the canary's series.
+        lineage: Of that series.
+        size: The new level relative to the old one, less 1: 0.05 for 5 % more.
+        metric: Name of the primary metric.
+        confirmed: Whether a check has confirmed it.
+        since: Begin of the first run of the new level.
+    """
+
+    target_uid: str
+    change_id: str
+    lineage: str
+    size: float
+    metric: str
+    confirmed: bool
+    since: datetime
+
+    @property
+    def sentence(self) -> str:
+        """What drifted, by how much and since when, as a sentence."""
+        known = "confirmed" if self.confirmed else "suspected"
+        return (
+            f"the board drifted: the {self.metric} of {self.lineage} on {self.target_uid} changed "
+            f"by {100 * self.size:+.1f} % at {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC "
+            f"({known})"
+        )
+
+
+def drifted(report: Mapping[str, object], drift: BoardDrift) -> Mapping[str, object]:
+    """Return the report of a run on a board that drifts: a comparable number is suspect.
+
+    The reason stands beside those that the report has; an invalid number stays invalid.
+    """
+    verdict = report.get("verdict")
+    stated = verdict if isinstance(verdict, Mapping) else {}
+    reasons = stated.get("reasons")
+    reason = {"code": BOARD_DRIFTED, "sentence": drift.sentence}
+    word = "invalid" if stated.get("verdict") == "invalid" else "suspect"
+    return {
+        **report,
+        "verdict": {
+            "not_checked": [],
+            **stated,
+            "verdict": word,
+            "reasons": [*(reasons if isinstance(reasons, list) else ()), reason],
+        },
+    }

@@ -98,7 +98,10 @@ class Attempts(Protocol):
         ...
 
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
-        """Return outcomes that count, oldest first, of attempts that ended from ``since`` on."""
+        """Return outcomes that count, oldest first, of attempts that ended from ``since`` on.
+
+        Those of canaries are left out, here and in what follows: nothing is learned of them.
+        """
         ...
 
     def repeated_numbers(

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.boards import BoardOverride
-from edgeyard.scheduler.model.canaries import CanaryBoard
+from edgeyard.scheduler.model.canaries import BoardDrift, CanaryBoard
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.registration import Registration, RegistrationKind
 
@@ -77,6 +77,14 @@ class Canaries(Protocol):
 
     def all(self) -> Mapping[str, CanaryBoard]:
         """Return what is stored, by board. A unit of work that writes locks them."""
+        ...
+
+    def drifts(self) -> Mapping[str, BoardDrift]:
+        """Return the drift of each board that has one, by board: of several the oldest.
+
+        It follows from the changes of canaries' series: those that are suspected, that are being
+        confirmed, and active alerts.
+        """
         ...
 
 

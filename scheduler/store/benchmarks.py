@@ -14,6 +14,7 @@ from sqlalchemy import (
     Table,
     Text,
     Update,
+    and_,
     bindparam,
     delete,
     exists,
@@ -40,6 +41,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.ports import BenchmarkFilter, Benchmarks, StoredSeries
 from edgeyard.scheduler.store import tables
+from edgeyard.scheduler.store.canaries import HAS_DRIFTED
 from edgeyard.scheduler.store.cursors import (
     cursor_of,
     key_cursor_of,
@@ -428,12 +430,7 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
     }
     found = [column == value for column, value in wanted.items() if value is not None]
     if which.verdict is not None:
-        found.append(
-            exists().where(
-                outcomes.c.benchmark_id == benchmarks.c.benchmark_id,
-                outcomes.c.verdict == which.verdict,
-            )
-        )
+        found.append(_has_verdict(which.verdict))
     time = (benchmarks if which.tag is None else benchmark_tags).c.submit_time
     if which.submitted_from is not None:
         found.append(time >= which.submitted_from)
@@ -443,6 +440,21 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
         deleted = deleted_benchmarks.c.benchmark_id
         found.append(~exists().where(deleted == benchmarks.c.benchmark_id))
     return found
+
+
+def _has_verdict(verdict: str) -> ColumnElement[bool]:
+    """Return whether a benchmark has a verdict as it is shown: see `drifted` of canaries."""
+
+    def measured(word: str) -> ColumnElement[bool]:
+        return exists().where(
+            outcomes.c.benchmark_id == benchmarks.c.benchmark_id, outcomes.c.verdict == word
+        )
+
+    if verdict == "suspect":
+        return or_(measured(verdict), and_(measured("comparable"), HAS_DRIFTED))
+    if verdict == "comparable":
+        return and_(measured(verdict), ~HAS_DRIFTED)
+    return measured(verdict)
 
 
 def _page_keys(

@@ -25,6 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
     WaitReason,
 )
+from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.model.history import PastRunColumns, RepeatedNumber
@@ -143,6 +144,9 @@ def repeated_number_of(row: Row) -> RepeatedNumber:
         error=r["primary_error"],
     )
 
+
+OF_OTHERS = outcomes.c.user_id.is_distinct_from(CANARY_USER)
+"""Outcomes of which decisions learn: those of all but canaries."""
 
 PAST_RUN_COLUMNS = (
     outcomes.c.target_uid,

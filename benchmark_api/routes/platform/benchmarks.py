@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.routes.files import removed_if_refused, upload_budge
 from edgeyard.benchmark_api.routes.inspection import whole_log
 from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields
-from edgeyard.benchmark_api.routes.results import drop_contents
+from edgeyard.benchmark_api.routes.results import drop_contents, with_drift
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
@@ -375,7 +375,7 @@ def results(
     """The report, with the platform's keys."""
     with context.services.store.read() as uow:
         benchmark = _visible(uow, benchmark_id, caller)
-        report = views.newest(uow.files.reports(benchmark_id))
+        report = views.newest(with_drift(uow, [benchmark], uow.files.reports(benchmark_id)))
         files = uow.files.results(benchmark_id)
     if benchmark.status in LIVE:
         return _not_yet(benchmark, "report")

@@ -1,0 +1,141 @@
+"""A board that drifts: results of others on it are suspect wherever they are shown, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from edgeyard.scheduler.model.canaries import CANARY_USER
+from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
+from tests.builders.api import Api, running
+from tests.builders.measured import DAY, Measured, store_measured
+from tests.builders.records import an_outcome
+from tests.builders.series import change, key
+
+BOARD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
+CANARY = "canary/digits-ort"
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory, each_database: str) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp(each_database)) as started:
+        store_measured(
+            started.store,
+            [
+                measured("before", 1),
+                measured("after", 5),
+                measured("elsewhere", 5, board=OTHER),
+                measured("wrong", 5, verdict="invalid"),
+                measured("canary-old", 2, user_id=CANARY_USER, series=CANARY),
+                measured("canary-new", 4, user_id=CANARY_USER, series=CANARY, p50_ms=11.0),
+            ],
+        )
+        with started.store.write() as uow:
+            for name in ("before", "after"):
+                uow.attempts.add_outcome(an_outcome(name, verdict="comparable"))
+        yield started
+
+
+def measured(name: str, day: int, **more: Any) -> Measured:
+    given: dict[str, Any] = {
+        "model": "net.onnx",
+        "series": "detector",
+        "board": BOARD,
+        "ended_at": DAY + timedelta(days=day),
+    }
+    return Measured(benchmark_id=name, **(given | more))
+
+
+DRIFT = replace(
+    change(),
+    change_id="drift",
+    key=key(lineage=CANARY, user_id=CANARY_USER, target_uid=BOARD),
+    begin_id="canary-new",
+    before_id="canary-old",
+    size=0.1,
+)
+
+
+@pytest.fixture(scope="module")
+def found(api: Api) -> SeriesChange:
+    """The suspicion, which the tests here move on."""
+    with api.store.write() as uow:
+        uow.series.mark_due([DRIFT.key], DAY)
+        uow.series.add_change(DRIFT)
+    return DRIFT
+
+
+def verdict(api: Api, benchmark_id: str) -> dict[str, Any]:
+    body = api.as_("operator").get(f"/v1/benchmarks/{benchmark_id}/results").json()
+    shown: dict[str, Any] = body["reports"][-1]["report"]["verdict"]
+    assert body["summary"]["verdict"] == shown["verdict"]
+    return shown
+
+
+def listed(api: Api, word: str) -> set[str]:
+    found = api.as_("operator").get("/v1/benchmarks", params={"verdict": word, "limit": 100})
+    return {each["benchmark_id"] for each in found.json()["items"]}
+
+
+def moved(api: Api, *way: ChangeStatus) -> None:
+    with api.store.write() as uow:
+        for status in way:
+            uow.series.save_change(replace(uow.series.change("drift"), status=status))
+
+
+def test_results_on_the_board_are_suspect_from_the_begin_of_its_drift_on(
+    api: Api, found: SeriesChange
+) -> None:
+    assert verdict(api, "after") == {
+        "not_checked": [],
+        "verdict": "suspect",
+        "reasons": [
+            {
+                "code": "board_drifted",
+                "sentence": "the board drifted: the p50 of canary/digits-ort on rpi4b-0001-0001 "
+                "changed by +10.0 % at 2026-11-06 07:59:40 UTC (suspected)",
+            }
+        ],
+    }
+    assert verdict(api, "wrong")["verdict"] == "invalid"
+    for other in ("before", "elsewhere", "canary-new"):
+        assert verdict(api, other)["verdict"] == "comparable"
+
+
+def test_every_list_shows_it(api: Api, found: SeriesChange) -> None:
+    client = api.as_("operator")
+    points = client.get("/v1/series/points", params={"series": "detector"}).json()["items"]
+    by_id = {each["benchmark_id"]: each for each in points}
+    assert by_id["after"]["verdict"] == "suspect"
+    assert "the board drifted" in str(by_id["after"])
+    compared = client.post("/v1/results/comparison", json={"benchmark_ids": ["before", "after"]})
+    assert "board_drifted" in compared.text or "the board drifted" in compared.text
+    assert listed(api, "suspect") == {"after"}
+    assert "after" not in listed(api, "comparable")
+
+
+def test_it_ends_with_the_alert_and_with_what_was_noise(api: Api, found: SeriesChange) -> None:
+    moved(api, ChangeStatus.CONFIRMING, ChangeStatus.CONFIRMED)
+    assert verdict(api, "after")["reasons"][0]["sentence"].endswith("(confirmed)")
+    moved(api, ChangeStatus.RESOLVED)
+    assert verdict(api, "after")["verdict"] == "comparable"
+    assert "after" in listed(api, "comparable")
+    with api.store.write() as uow:
+        uow.series.add_change(replace(DRIFT, change_id="again"))
+    assert verdict(api, "after")["verdict"] == "suspect"
+    with api.store.write() as uow:
+        uow.series.save_change(replace(DRIFT, change_id="again", status=ChangeStatus.CONFIRMING))
+        uow.series.save_change(replace(DRIFT, change_id="again", status=ChangeStatus.NOISE))
+    assert verdict(api, "after")["verdict"] == "comparable"
+
+
+def test_changes_of_users_series_make_no_board_suspect(api: Api, found: SeriesChange) -> None:
+    with api.store.write() as uow:
+        own = replace(DRIFT, change_id="own", key=key(lineage=CANARY, user_id="alice"))
+        uow.series.mark_due([own.key], DAY)
+        uow.series.add_change(own)
+    assert verdict(api, "after")["verdict"] == "comparable"
