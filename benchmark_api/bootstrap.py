@@ -608,6 +608,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             full_repair_s=found.full_repair_s,
             canaries=stated_canaries(settings.canaries) or SHIPPED,
             canary_share=lambda: found.live_settings().canary_share,
+            quarantine_on_drift=lambda: found.live_settings().quarantine_on_drift,
             train=found.train,
         )
     )

@@ -84,7 +84,7 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
     {
         *("inventory", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
         *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
-        *("scenario_limit_bytes", "canary_share"),
+        *("scenario_limit_bytes", "canary_share", "quarantine_on_drift"),
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
         *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
         *(
@@ -228,6 +228,12 @@ class Settings(BaseSettings):
         (),
         description="The reference models, as ENGINE:FILE, comma-separated; a file's name without "
         "its ending names the canary. Default: three small ones, for ort, tflite and openvino.",
+    )
+
+    quarantine_on_drift: bool = Field(
+        False,
+        description="Whether a board is put into quarantine while an alert says that its canaries' "
+        "numbers have changed, once a check has confirmed that.",
     )
 
     # limits

@@ -36,6 +36,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.canaries import (
     CANARY_LINEAGE,
     CANARY_USER,
+    PROBE_TAG,
     CanaryBoard,
     CanaryModel,
 )
@@ -100,6 +101,11 @@ class CanaryKeeper:
         share = self._share()
         with self._store.read() as uow:
             known = uow.canaries.all()
+            drifted = {
+                uid
+                for uid, each in uow.reservations.quarantines().items()
+                if each.active and each.of_drift
+            }
             under_way = [each.benchmark_id for each in known.values() if each.benchmark_id]
             alive = {
                 each.benchmark_id
@@ -119,7 +125,13 @@ class CanaryKeeper:
         sent = 0
         for view in views:
             models = offered[view.board.target_uid]
-            if view.state is BoardState.IDLE and models and sent < MAX_NEW:
+            is_free = view.state is BoardState.IDLE or (
+                view.state is BoardState.QUARANTINED
+                and view.board.target_uid in drifted
+                and view.holder is None
+                and not view.board.busy
+            )
+            if is_free and models and sent < MAX_NEW:
                 sent += self._store.transact(partial(self._send_if_due, view, models, now))
         return sent > 0
 
@@ -157,6 +169,8 @@ class CanaryKeeper:
         )
         open_own_account(uow, CANARY_USER, now)
         description = _description(model, uid)
+        if view.state is BoardState.QUARANTINED:  # for its drift: see `engine.drift`
+            description = replace(description, tags=(*description.tags, PROBE_TAG))
         made_id = self._new_id(description.family, description.runtime, now)
         made = lifecycle.submit(uow, description, CANARY_USER, [file], now, benchmark_id=made_id)
         uow.canaries.save(replace(board, benchmark_id=made.benchmark_id))

@@ -32,6 +32,7 @@ from edgeyard.scheduler.model.benchmark import (
     IfUnavailable,
     JobDescription,
 )
+from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.checks import (
     BASELINE,
     CANDIDATE,
@@ -195,7 +196,7 @@ def _not_now(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
     """Return why a change can't be confirmed yet; "": it can."""
     uid = change.key.target_uid
     view = lab.boards[uid]
-    if view.state in _AWAY:
+    if view.state in _AWAY and not _is_for_its_drift(uow, change, view):
         why = f" ({view.reason})" if view.reason else ""
         return f"the board {uid} is {view.state.value}{why}"
     confirming = [each for each in uow.series.undecided() if each.status is ChangeStatus.CONFIRMING]
@@ -208,6 +209,14 @@ def _not_now(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
         days = SHARE_WINDOW.days
         return f"confirmations took {MAX_BOARD_SHARE:.0%} of the time of {uid} within {days} days"
     return ""
+
+
+def _is_for_its_drift(uow: UnitOfWork, change: SeriesChange, view: BoardView) -> bool:
+    """Return whether a board is in quarantine for a drift, which a canary may show to be over."""
+    if view.state is not BoardState.QUARANTINED or change.key.user_id != CANARY_USER:
+        return False
+    quarantine = uow.reservations.quarantines().get(change.key.target_uid)
+    return quarantine is not None and quarantine.of_drift
 
 
 def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
@@ -411,11 +420,15 @@ def _refute(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) 
 
 
 def _give_up(uow: UnitOfWork, change: SeriesChange, why: str, now: datetime) -> bool:
-    """End a change that can't be confirmed: an alert only if its owner wants to hear of such."""
+    """End a change that can't be confirmed: an alert only if its owner wants to hear of such.
+
+    Operators do of canaries: what happened to a board, they end by resolving the alert.
+    """
     try:
         is_wanted = uow.series.watched(change.key.series_id).alert_unconfirmed
     except NotFound:
         is_wanted = False
+    is_wanted = is_wanted or change.key.user_id == CANARY_USER
     if is_wanted and change.alert_id is None:
         opened = replace(change, status=ChangeStatus.OPEN, reason=why)
         uow.series.save_change(opened)

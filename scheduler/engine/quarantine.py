@@ -231,7 +231,7 @@ def lift_quarantine(
     """End a quarantine; what the board did before no longer counts.
 
     Args:
-        by: The operator; None: its probe went well.
+        by: The operator; None: its probe went well, or its drift has ended.
     """
     ended = replace(quarantine, lifted_at=now, lifted_by=by, next_probe_at=None)
     uow.reservations.set_quarantine(ended)
@@ -242,7 +242,7 @@ def lift_quarantine(
         "target_uid": quarantine.target_uid,
         **difference(quarantine, ended),
     }
-    if by is None:
+    if by is None and quarantine.probe_id is not None:
         data["probe_id"] = quarantine.probe_id
     uow.log.append(Event(at=now, kind="board.unquarantined", user_id=by, data=data))
     return ended

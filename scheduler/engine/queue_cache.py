@@ -23,7 +23,8 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
-from edgeyard.scheduler.model.canaries import CANARY_USER
+from edgeyard.scheduler.model.canaries import CANARY_USER, PROBE_TAG
+from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.preemption import is_preemptible, is_preemption
 from edgeyard.scheduler.model.times import time_text
@@ -420,7 +421,11 @@ def pending_of(
         ends_in_time=description.precision is not None
         or description.soak_s is not None
         or bool(description.concurrency),
-        probe=benchmark.user_id == PROBER,
+        probe=benchmark.user_id == PROBER
+        or (
+            benchmark.user_id == CANARY_USER
+            and not {PROBE_TAG, CHECK_TAG}.isdisjoint(description.tags)
+        ),
         cleared_uid=benchmark.cleared_uid,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None

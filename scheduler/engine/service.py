@@ -50,6 +50,7 @@ from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, QueueView
 from edgeyard.scheduler.engine.dispatch import MAX_COMMIT_DELAY_S, Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
+from edgeyard.scheduler.engine.drift import quarantine_drifted
 from edgeyard.scheduler.engine.event_metrics import EventMetrics
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
@@ -180,6 +181,7 @@ class EngineParts:
         new_id: Makes the ids of benchmarks that Edgeyard itself submits.
         canaries: The reference models of the lab's own runs.
         canary_share: Gives the share of a board's time that these may take; 0: there are none.
+        quarantine_on_drift: Gives whether boards are put into quarantine when a drift is confirmed.
         train: Begins a training of models if it is due, and notes the end of one.
     """
 
@@ -217,6 +219,7 @@ class EngineParts:
     new_id: NewId = new_benchmark_id
     canaries: Sequence[CanaryModel] = ()
     canary_share: Callable[[], float] = lambda: 0.0
+    quarantine_on_drift: Callable[[], bool] = lambda: False
     train: Callable[[], object] = lambda: None
 
 
@@ -686,7 +689,11 @@ class Engine:
             self._hints.put(job_id)
 
     def _send_canaries(self, wait_s: float) -> None:
-        if self._canaries.run():
+        parts = self._parts
+        moved = quarantine_drifted(
+            parts.store, parts.clock.now(), wanted=parts.quarantine_on_drift()
+        )
+        if self._canaries.run() or moved:
             self.wake()
 
     def _check_quarantines(self, wait_s: float) -> None:

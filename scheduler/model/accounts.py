@@ -167,8 +167,9 @@ class Quarantine:
 
     Attributes:
         reason: For people.
-        by_user_id: The operator who imposed it; None: it was imposed for the board's failures.
-        failure_rate: Estimated rate of failures; None: an operator imposed it.
+        by_user_id: The operator who imposed it; None: it was imposed for the board's failures, or
+            because it drifts.
+        failure_rate: Estimated rate of failures; None: it was not imposed for failures.
         probes: Number of probes sent since.
         probe_id: The present or last probe.
         next_probe_at: Earliest time of the next probe; None: it is not probed.
@@ -191,3 +192,8 @@ class Quarantine:
     def active(self) -> bool:
         """Whether the quarantine is not lifted."""
         return self.lifted_at is None
+
+    @property
+    def of_drift(self) -> bool:
+        """Whether it was imposed because the board drifts."""
+        return self.by_user_id is None and self.failure_rate is None

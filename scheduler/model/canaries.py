@@ -17,6 +17,9 @@ CANARY_LINEAGE = "canary/"
 """Begin of the names of canaries' series; those of other users are no canaries'."""
 
 
+PROBE_TAG = "probe"
+"""Tag of a canary that runs although its board is in quarantine, as that is for its drift."""
+
 BOARD_DRIFTED = "board_drifted"
 """Code of the reason for which results on a board that drifts are suspect."""
 

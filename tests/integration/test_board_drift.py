@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from edgeyard.scheduler.engine.drift import quarantine_drifted
+from edgeyard.scheduler.engine.quarantine import lift_quarantine
+from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
 from tests.builders.api import Api, running
@@ -131,6 +134,56 @@ def test_it_ends_with_the_alert_and_with_what_was_noise(api: Api, found: SeriesC
         uow.series.save_change(replace(DRIFT, change_id="again", status=ChangeStatus.CONFIRMING))
         uow.series.save_change(replace(DRIFT, change_id="again", status=ChangeStatus.NOISE))
     assert verdict(api, "after")["verdict"] == "comparable"
+
+
+def test_a_board_is_in_quarantine_while_its_drift_is_confirmed_where_that_is_wanted(
+    api: Api, found: SeriesChange
+) -> None:
+    def step(*, wanted: bool = True) -> bool:
+        return quarantine_drifted(api.store, api.clock.now(), wanted=wanted)
+
+    def quarantine() -> Quarantine | None:
+        with api.store.read() as uow:
+            return uow.reservations.quarantines().get(BOARD)
+
+    def next_drift(change_id: str, *way: ChangeStatus) -> None:
+        with api.store.write() as uow:
+            uow.series.add_change(replace(DRIFT, change_id=change_id))
+            for status in way:
+                uow.series.save_change(replace(DRIFT, change_id=change_id, status=status))
+
+    confirming, confirmed = ChangeStatus.CONFIRMING, ChangeStatus.CONFIRMED
+    next_drift("first", confirming)
+    assert not step()
+    with api.store.write() as uow:
+        uow.series.save_change(replace(DRIFT, change_id="first", status=confirmed))
+    assert not step(wanted=False)
+    assert step()
+    imposed = quarantine()
+    assert imposed is not None
+    assert (imposed.active, imposed.next_probe_at) == (True, None)
+    assert "canary/digits-ort" in imposed.reason
+    assert not step()
+    # An operator knows better: for this drift it is not imposed again.
+    with api.store.write() as uow:
+        lift_quarantine(uow, imposed, api.clock.now(), by="operator")
+    assert not step()
+    with api.store.write() as uow:
+        uow.series.save_change(replace(DRIFT, change_id="first", status=ChangeStatus.RESOLVED))
+    bigger = {"size": 0.3}
+    with api.store.write() as uow:
+        uow.series.add_change(replace(DRIFT, change_id="second", **bigger))
+        for status in (confirming, confirmed):
+            uow.series.save_change(replace(DRIFT, change_id="second", status=status, **bigger))
+    assert step()
+    with api.store.write() as uow:
+        uow.series.save_change(
+            replace(DRIFT, change_id="second", status=ChangeStatus.DISMISSED, **bigger)
+        )
+    assert step(wanted=False)
+    lifted = quarantine()
+    assert lifted is not None
+    assert (lifted.active, lifted.lifted_by) == (False, None)
 
 
 def test_changes_of_users_series_make_no_board_suspect(api: Api, found: SeriesChange) -> None:
