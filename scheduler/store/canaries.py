@@ -79,8 +79,12 @@ class SqlCanaries(Canaries):
 
     def drifts(self) -> Mapping[str, BoardDrift]:
         rows = self._tx.rows(_DRIFTS.order_by(_SINCE.desc(), series_changes.c.change_id.desc()))
-        found = (BoardDrift(**{**row, "confirmed": bool(row["confirmed"])}) for row in rows)
-        return {each.target_uid: each for each in found}
+        return {each.target_uid: each for each in map(_drift_of, rows)}
+
+
+def _drift_of(row: Row) -> BoardDrift:
+    columns: dict[str, Any] = {**row, "confirmed": bool(row["confirmed"])}
+    return BoardDrift(**columns)
 
 
 def _board(row: Row) -> CanaryBoard:
