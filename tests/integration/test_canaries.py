@@ -14,6 +14,8 @@ from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.canaries import CANARY_USER, CanaryBoard
+from edgeyard.scheduler.model.checks import CHECK_TAG
+from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.twin.twin import BoardView
 from tests.builders.engine import GOOD, A, Lab
@@ -131,6 +133,24 @@ def test_one_that_is_still_on_its_way_to_the_cluster_makes_way_too(lab: CanaryLa
     assert lab.show(theirs).status is Status.SCHEDULED
 
 
+def test_one_of_a_check_goes_back_into_the_queue_as_the_check_would_end_with_it(
+    lab: CanaryLab,
+) -> None:
+    confirming = lab.submit(CANARY_USER, target_uid=A, tags=(CHECK_TAG,), max_retries=0)
+    job_id = lab.running(confirming)
+    theirs = lab.submit()
+    assert lab.turn().preempted == (job_id,)
+    for _ in range(3):
+        lab.turn()
+    assert lab.show(theirs).status is Status.SCHEDULED
+    assert lab.show(confirming).status is Status.PENDING
+    lab.cluster.start(lab.attempts(theirs)[-1].job_id, A)
+    lab.complete(lab.attempts(theirs)[-1].job_id)
+    for _ in range(3):
+        lab.turn()
+    assert lab.show(confirming).status is Status.SCHEDULED
+
+
 def test_one_that_waits_is_passed_by_all_others(lab: CanaryLab) -> None:
     assert lab.keep()
     lab.clock.forward(300)
@@ -156,10 +176,15 @@ def test_a_server_that_takes_over_still_knows_whose_board_it_was(lab: CanaryLab)
     assert lab.show(theirs).cleared_uid == A
 
 
-def test_no_decision_learns_of_one(lab: CanaryLab) -> None:
-    lab.run_canary()
+def test_no_decision_learns_of_one_and_its_series_has_its_number(lab: CanaryLab) -> None:
+    canary = lab.run_canary()
+    key = SeriesKey.of(lab.show(canary))
+    assert key is not None
     with lab.store.read() as uow:
         assert uow.attempts.outcomes() == []
+        assert not uow.attempts.past_runs_after(0, newest=10).seqs
+        (point,) = uow.series.points(key, until=lab.time.now(), limit=10)
+        assert (point.benchmark_id, point.value) == (canary, 1.5)
         assert uow.credits.balance(CANARY_USER).reserved == 0.0
 
 
