@@ -60,7 +60,7 @@ MAX_NEW = 20
 _TIME_S = 120.0
 _WAIT_S = 600.0  # for a board that is in use when it would start; it is sent again later
 _RUNS = 500
-_LEAST_HELD_S = 5.0  # counts for a canary that never ran: otherwise it would be due at once again
+_MIN_HELD_S = 5.0  # counts for a canary that never ran: otherwise it would be due at once again
 _MODEL_LIMIT = 1 << 30
 
 _ATTRIBUTES = ("cpu.model", "os.name", "os.kernel")
@@ -226,7 +226,7 @@ def _end(
     canary = next(iter(uow.benchmarks.get_many([board.benchmark_id])), None)
     board = replace(board, benchmark_id=None)
     is_measured = canary is not None and canary.status in (Status.COMPLETED, Status.FAILED)
-    held_s, since = _LEAST_HELD_S, now
+    held_s, since = _MIN_HELD_S, now
     if canary is not None:
         held_s, since = max(held_s, _held_s(uow, canary)), canary.ended_at or now
         if is_measured:
