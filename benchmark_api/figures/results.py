@@ -162,24 +162,36 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
         x_axis=Axis(title="end of the run", unit="UTC"),
         axis=axis_of(metric),
         series=series,
-        marks=_marks([row for own in every for row in own]),
+        marks=_marks([row for own in every for row in own], several=len(boards) > 1),
     )
 
 
-def _marks(rows: Sequence[Record]) -> list[Mark]:
-    """Mark what changed, and where a series' level is suspected to have changed, by time."""
+def _marks(rows: Sequence[Record], *, several: bool) -> list[Mark]:
+    """Mark what changed, and where a series' level is suspected to have changed, by time.
+
+    Args:
+        rows: Those of all series.
+        several: Whether they are of several boards, which the marks then name.
+    """
     suspected = [
-        Mark(x=_ended(row) or 0.0, text=f"{change} suspected on {text(row, 'target_uid') or ''}")
+        (_ended(row) or 0.0, f"{change} suspected", [text(row, "target_uid") or ""])
         for row in rows
         if (change := suspected_text(row))
     ]
-    return sorted([*_changes(rows), *suspected], key=lambda mark: mark.x)
+    marks = sorted([*_changes(rows), *suspected], key=lambda mark: mark[0])
+    return [
+        Mark(x=x, text=f"{change} on {', '.join(boards)}" if several else change)
+        for x, change, boards in marks
+    ]
 
 
-def _changes(rows: Sequence[Record]) -> list[Mark]:
-    """Mark where a board's model, engine, firmware or kernel is not that of its run before.
+def _changes(rows: Sequence[Record]) -> list[tuple[float, str, list[str]]]:
+    """Return where a board's model, engine, firmware or kernel is not that of its run before.
 
-    The same change of several boards is one mark if it would be drawn at nearly the same place.
+    The same change of several boards is one if it would be drawn at nearly the same place.
+
+    Returns:
+        When, what, and on which boards.
     """
     ordered = sorted(rows, key=lambda row: _ended(row) or 0.0)
     times = [_ended(row) or 0.0 for row in ordered]
@@ -194,7 +206,7 @@ def _changes(rows: Sequence[Record]) -> list[Mark]:
             found.append((at, change, [board]))
         elif board not in mark[2]:
             mark[2].append(board)
-    return [Mark(x=x, text=f"{change} on {', '.join(boards)}") for x, change, boards in found]
+    return found
 
 
 def _sample(row: Record) -> Sample:
@@ -210,9 +222,13 @@ def _ended(row: Record) -> float | None:
 
 def _names(rows: Sequence[Record]) -> list[str]:
     """Name rows by model and board, by engines where there are several, repetitions by time."""
-    several = len({text(row, "runtime") for row in rows}) > 1
+    engines = {text(row, "runtime") for row in rows}
+    versions = {(text(row, "runtime"), workload_text(row, "engine_version")) for row in rows}
+    several, without = len(engines) > 1, {"engine"}
+    if len(versions) == len(engines):
+        without.add("engine_version")
     names = []
-    for row, model in zip(rows, model_labels(rows), strict=True):
+    for row, model in zip(rows, model_labels(rows, without if several else ()), strict=True):
         engine = text(row, "runtime") if several else None
         names.append(PART.join(filter(None, (model, board_name(row), engine))))
     counts = Counter(names)

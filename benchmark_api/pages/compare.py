@@ -16,7 +16,7 @@ from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
-from edgeyard.benchmark_api.figures.axes import number_text
+from edgeyard.benchmark_api.figures.axes import labels, number_text
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.results import axis_of, baseline_figure, front_figures
 from edgeyard.benchmark_api.figures.svg import svg_document, svg_figure
@@ -46,10 +46,13 @@ router = APIRouter(include_in_schema=False)
 MAX_PLAIN = 20
 """Ids that an address names one by one; more are packed, since proxies take 8 kB."""
 MAX_UNPACKED = 64 * 1024
-PAGE = 100
+PAGE = 25
 """Results that one page lists one by one; the overview has all."""
-MAX_POINTS = 24
+MAX_POINTS = 12
 """Ratios that the page draws, the largest differences; the file has all."""
+
+_LABEL_COLUMNS = 34
+"""Columns of a name in the overview."""
 
 DIMENSIONS = {"board": "Board", "engine": "Engine", "model": "Model"}
 """What may be in the columns of the overview; the others are in its rows."""
@@ -480,13 +483,13 @@ class Overview:
     """A table of ratios: one dimension in its columns, the other two in its rows.
 
     Attributes:
-        rows: Names of the row in both dimensions, and for each column its name, a line, and the
-            number of results that it stands for, the newest of them.
+        rows: Labels of the row in both dimensions, and for each column a line, None where there is
+            no result, and the number of results that it stands for, the newest of them.
     """
 
     headings: tuple[str, str]
     columns: list[str]
-    rows: list[tuple[tuple[str, str], list[tuple[str, Line | None, int]]]]
+    rows: list[tuple[tuple[str, str], list[tuple[Line | None, int]]]]
 
 
 def overview(
@@ -507,15 +510,26 @@ def overview(
     if len(names) < 2 or len(cells) < 2:
         return None
 
-    def cell(of: Mapping[str, list[Mapping[str, Any]]], name: str) -> tuple[str, Line | None, int]:
-        there = of.get(name, [])
+    label_of = {
+        name: plain(label, _LABEL_COLUMNS)
+        for every in (names, *({where[part] for where in cells} for part in (0, 1)))
+        for name, label in zip(every, labels(list(every), _LABEL_COLUMNS), strict=True)
+    }
+
+    def cell(there: Sequence[Mapping[str, Any]]) -> tuple[Line | None, int]:
         if not there:
-            return plain(name, 60), None, 0
+            return None, 0
         newest = max(there, key=lambda row: str(row["ended_at"]))
-        return plain(name, 60), lines[newest["benchmark_id"]], len(there)
+        return lines[newest["benchmark_id"]], len(there)
 
     return Overview(
         headings=(DIMENSIONS[down[0]], DIMENSIONS[down[1]]),
-        columns=names,
-        rows=[(where, [cell(cells[where], name) for name in names]) for where in sorted(cells)],
+        columns=[label_of[name] for name in names],
+        rows=[
+            (
+                (label_of[where[0]], label_of[where[1]]),
+                [cell(cells[where].get(name, [])) for name in names],
+            )
+            for where in sorted(cells)
+        ],
     )

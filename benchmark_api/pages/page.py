@@ -49,14 +49,13 @@ _NAVIGATION = (
     ("/ui/benchmarks", "Benchmarks"),
     ("/ui/submit", "Submit"),
     ("/ui/compare", "Compare"),
-    ("/ui/policies", "Policies"),
 )
-_NAVIGATION_OF_VIEWERS = tuple(each for each in _NAVIGATION if each[0] != "/ui/submit")
-_NAVIGATION_OF_OPERATORS = (
-    *_NAVIGATION,
-    ("/ui/usage", "Usage"),
-    ("/ui/events", "Log of acts"),
-)
+_NAVIGATION_OF_OPERATORS = (("/ui/usage", "Usage"), ("/ui/events", "Log of acts"))
+_BEHIND = {
+    "/ui/compare": ("/ui/history", "/ui/checks"),
+    "/ui/policies": ("/ui/models", "/ui/simulations"),
+}
+"""Pages that the tabs of an entry of the navigation lead to."""
 
 
 _TYPE_WORDS = {"TYPE1": "latency", "TYPE2": "accuracy", "TYPE3": "training"}
@@ -94,10 +93,24 @@ _NOTICES = {
 """What acts did, by the word that the page's address carries: never a text of somebody."""
 
 
-def _navigation(caller: Caller | None) -> Sequence[tuple[str, str]]:
-    if caller is not None and caller.is_operator:
-        return _NAVIGATION_OF_OPERATORS
-    return _NAVIGATION if caller is None or caller.may_submit else _NAVIGATION_OF_VIEWERS
+def _navigation(caller: Caller | None, path: str) -> list[tuple[str, str, bool]]:
+    """Return address and name of each entry of the navigation, and whether the page is of it."""
+    operator = caller is not None and caller.is_operator
+    submits = caller is not None and caller.may_submit
+    parts = ("policies", "models" if operator else "", "simulations" if _has_simulator() else "")
+    entries = [
+        *(each for each in _NAVIGATION if submits or each[0] != "/ui/submit"),
+        ("/ui/policies", ", ".join(filter(None, parts)).capitalize()),
+        *(_NAVIGATION_OF_OPERATORS if operator else ()),
+    ]
+    return [
+        (
+            href,
+            name,
+            path == href or (href != "/ui" and path.startswith((href, *_BEHIND.get(href, ())))),
+        )
+        for href, name in entries
+    ]
 
 
 def page(
@@ -129,8 +142,7 @@ def page(
                 "lab": context.services.settings,
                 "nonce": nonce,
                 "csrf": csrf_token(secret or new_secret or ""),
-                "navigation": _navigation(caller),
-                "path": request.url.path,
+                "navigation": _navigation(caller, request.url.path),
                 "notice": _NOTICES.get(request.query_params.get("done", ""), ""),
                 "now": context.services.clock.now(),
             }
@@ -220,6 +232,11 @@ def problem_page(request: Request, answer: ProblemAnswer) -> Response:
 
 
 @cache
+def _has_simulator() -> bool:
+    return bool(installed(_SIMULATOR))
+
+
+@cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("edgeyard.templates", "pages"),
@@ -229,7 +246,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = assets.url
-    environment.globals["has_simulator"] = bool(installed(_SIMULATOR))
+    environment.globals["has_simulator"] = _has_simulator()
     environment.filters.update(
         words=words,
         type_words=type_words,

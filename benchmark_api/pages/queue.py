@@ -41,7 +41,7 @@ def queue(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 
 def _about(item: shapes.QueueItem) -> str:
     measured = item.benchmark_type and type_words(item.benchmark_type)
-    parts = (measured, item.runtime, item.target, item.user_id)
+    parts = (item.model if item.name else None, measured, item.runtime, item.target, item.user_id)
     return " · ".join(each for each in parts if each)
 
 

@@ -295,6 +295,7 @@ def _queue_item(
         runtime=description.runtime,
         benchmark_type=description.benchmark_type.value,
         model=description.model if mine else None,
+        name=description.name if mine else None,
         forecast=views.forecast(services, services.engine.forecast(benchmark.benchmark_id)),
         planned=views.planned_start(
             services, services.engine.planned(benchmark.benchmark_id) if mine else None

@@ -1593,6 +1593,7 @@ class QueueItem(Struct, frozen=True, kw_only=True):
     runtime: str
     benchmark_type: str
     model: str | None
+    name: str | None
     forecast: Forecast | None
     planned: PlannedStart | None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
@@ -276,8 +276,13 @@ def suspected_text(row: Record) -> str:
     return f"{size} % ({low} to {high})"
 
 
-def model_labels(rows: Sequence[Record]) -> list[str]:
-    """Name the model of each row, with what sets it apart from others of the same name."""
+def model_labels(rows: Sequence[Record], without: Collection[str] = ()) -> list[str]:
+    """Name the model of each row, with what sets it apart from others of the same name.
+
+    Args:
+        rows: Rows of results.
+        without: Parts of the workload that are named elsewhere.
+    """
     by_name: dict[str, list[Record]] = {}
     for row in rows:
         by_name.setdefault(text(row, "model") or "", []).append(row)
@@ -285,7 +290,8 @@ def model_labels(rows: Sequence[Record]) -> list[str]:
     labels = []
     for row in rows:
         name = text(row, "model") or ""
-        parts = (workload_text(row, part) for part in apart_by_name[name])
+        apart_in = (part for part in apart_by_name[name] if part not in without)
+        parts = (workload_text(row, part) for part in apart_in)
         apart = ", ".join(filter(None, parts))
         labels.append(f"{name} ({apart})" if apart else name)
     return labels

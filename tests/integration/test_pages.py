@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -615,3 +615,22 @@ def test_the_vendored_files_are_those_that_were_reviewed() -> None:
     for name, sha256 in vendor_htmx.FILES.values():
         data = (vendor_htmx.TARGET / name).read_bytes()
         assert hashlib.sha256(data).hexdigest() == sha256, name
+
+
+def test_who_waits_is_named_and_why_is_in_plain_words(api: Api) -> None:
+    start = (datetime.now(UTC) + timedelta(hours=5)).isoformat()
+    benchmark_id = api.submit(name="tonight", start_time=start)
+    api.engine.order = (benchmark_id,)
+    browser = as_(api, "operator")
+    assert "<bdi>tonight</bdi></a>" in browser.get("/ui/queue").text
+    browser.post(
+        "/ui/boards/rpi4b-0001-0002/lease",
+        "/ui/boards/rpi4b-0001-0002",
+        hours="2",
+        reason="a new fan",
+    )
+    text = browser.get("/ui/events?type=board.leased").text
+    changed = text[text.index("Before and after</th>") :]
+    assert "a new fan" in changed
+    assert re.search(r"until</bdi>: <bdi>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</bdi>", changed)
+    assert "none →" not in changed

@@ -57,6 +57,18 @@ def test_others_read_policies_and_their_text_without_acts(api: Api) -> None:
     assert browser.get("/ui/policies/native?version=x").status_code == 422
 
 
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [("operator", "Policies, models, simulations"), ("bob", "Policies, simulations")],
+)
+def test_the_navigation_names_what_is_behind_an_entry(api: Api, name: str, entry: str) -> None:
+    browser = as_(api, name)
+    assert f'<a href="/ui/policies">{entry}</a>' in browser.get("/ui").text
+    text = browser.get("/ui/simulations").text
+    assert f'<a href="/ui/policies" aria-current="page">{entry}</a>' in text
+    assert '<a href="/ui/compare" aria-current="page">' in browser.get("/ui/history").text
+
+
 def test_the_text_of_a_policy_can_be_copied(api: Api) -> None:
     text = as_(api, "bob").get("/ui/policies/native").text
     assert '<button type="button" data-copy="policy">' in text  # no script shows a hidden one
