@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,15 @@ import pytest
 from deploy import demo, programs
 from deploy.process import edgeyard
 from edgeyard.benchmark_api.pages.compare import ComparisonQuery
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from tests.browser import Browser
 from tests.builders.api import Api, running
 from tests.builders.cluster import eventually
 from tests.builders.descriptions import description
-from tests.builders.measured import many, over_days, store_measured
+from tests.builders.measured import Measured, many, over_days, store_measured
 from tests.builders.registered import add_candidate
 from tests.integration.test_api_auth import SCENARIO
+from tests.integration.test_pages_checks import stored as stored_check
 
 pytestmark = [
     pytest.mark.browser,
@@ -63,6 +67,30 @@ def every_page(api: Api) -> list[str]:
     api.engine.order = (api.submit(),)
     measured = [*many(60, [f"rpi4b-0001-{each:04}" for each in range(1, 4)]), *over_days(12)]
     store_measured(api.store, measured)
+    now = datetime.now(UTC)
+    newest = [
+        Measured(benchmark_id=f"new-{number}", campaign_id=campaign, ended_at=now)
+        for number, campaign in enumerate((None, "sweep", "sweep", None))
+    ]
+    shifted = [
+        Measured(
+            benchmark_id=f"shifted-{day}",
+            series="shifted",
+            p50_ms=10 + 0.1 * (day % 3) + (0.8 if day >= 20 else 0.0),
+            ended_at=now - timedelta(days=40 - day),
+        )
+        for day in range(30)
+    ]
+    store_measured(api.store, [*newest, *shifted])
+    broken = Failure(category=FailureCategory.USER_MODEL, sentence="the model could not be loaded")
+    failed = replace(
+        Measured(benchmark_id="failed", ended_at=now).benchmark(),
+        status=Status.FAILED,
+        failure=broken,
+    )
+    with api.store.write() as uow:
+        uow.benchmarks.add(failed)
+    stored_check(api, "check-pairs", 1.05, 1.06, 1.9, 1.05, 1.07)
     ids = [each.benchmark_id for each in measured]
     version = add_candidate(api.store, passed=False).version
     client = api.as_("operator")
@@ -85,6 +113,7 @@ def every_page(api: Api) -> list[str]:
             ComparisonQuery(ids=tuple(ids)).address(),
         ),
         *("/ui/history", "/ui/history?series=mobilenet.onnx"),
+        *("/ui/benchmarks/failed", "/ui/history?series=shifted", "/ui/checks/check-pairs"),
         *("/ui/checks", f"/ui/checks/{check_id}", "/ui/usage?by=board", "/ui/usage?month=odd"),
         *("/ui/policies", "/ui/policies/native", "/ui/models", f"/ui/models/failure/{version}"),
         *("/ui/simulations", "/ui/simulations/run-one", "/ui/events"),
