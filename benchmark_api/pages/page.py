@@ -52,7 +52,7 @@ _NAVIGATION = (
 )
 _NAVIGATION_OF_OPERATORS = (("/ui/usage", "Usage"), ("/ui/events", "Log of acts"))
 _BEHIND = {
-    "/ui/compare": ("/ui/history", "/ui/checks"),
+    "/ui/compare": ("/ui/history", "/ui/alerts", "/ui/checks"),
     "/ui/policies": ("/ui/models", "/ui/simulations"),
 }
 """Pages that the tabs of an entry of the navigation lead to."""
