@@ -132,7 +132,7 @@ def things(api: Api, path: str) -> dict[str, str]:
         known |= names(api, path)
     if "benchmark_id" in path or path.startswith("/ui/compare"):
         known["benchmark_id"] = api.submit()
-    if "check_id" in path:
+    if "check_id" in path or "change_id" in path:
         known |= names(api, path)
     if "share_id" in path:
         body = {"benchmark_id": api.submit()}
