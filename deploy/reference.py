@@ -105,7 +105,10 @@ The primary metric of TYPE1, TYPE2 and TYPE3 is the p50: of an inference, a batc
 step. Accuracies and losses are shown beside it. They are not primary because ratios and checks
 compare equal work, and for equal work the accuracy is the same on each board and in each run; what
 differs is the time. Of TYPE1 by [several callers at once](../how-to/loads.md) `runs_per_s` is
-primary: the throughput of all callers together.
+primary: the throughput of all callers together. Under a load by
+[LoadGen's rules](../how-to/loads.md#loadgens-rules-single-stream-and-server) it is `load_rate`, the
+largest rate of queries that keeps the latency bound, or `load_latency`, the latency at the
+percentile that counts, where no rate is searched.
 
 - `report.json`: `primary_metric` has the name; a value of `results` has `unit`, `title` (its plain
   name), `better` and `ci95`.

@@ -2,7 +2,8 @@
 
 The primary metric of a result is the one that tables show, that ratios, series and checks compare,
 and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50, and with
-several concurrent callers the throughput. An engine marks one of the values that its declaration of
+several concurrent callers the throughput; by LoadGen's rules it is the rate that keeps a bound, or
+the latency at the percentile that counts. An engine marks one of the values that its declaration of
 a type lists (`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50
 of the times that the engine measured.
 
@@ -139,6 +140,20 @@ def _times(unit_of_work: str) -> Tuple[StandardMetric, ...]:
 RUNS_PER_S = Metric("runs_per_s", "inferences per second", "1/s", HIGHER)
 """Primary metric of TYPE1 by several callers at once."""
 
+LOAD_RATE = Metric("load_rate", "largest rate that keeps the latency bound", "1/s", HIGHER)
+"""Primary metric of TYPE1 under a server load whose largest rate is searched."""
+
+LOAD_LATENCY = Metric("load_latency", "latency at the percentile that counts", "ms", LOWER)
+"""Primary metric of TYPE1 by single-stream, and under a server load of a fixed rate."""
+
+_LOAD = "load_test"
+LOAD_METRICS: Mapping[str, str] = {
+    RUNS_PER_S.name: "concurrency",
+    LOAD_RATE.name: _LOAD,
+    LOAD_LATENCY.name: _LOAD,
+}
+"""Primary metrics of TYPE1 other than the p50, each with the part that its reports have."""
+
 
 def _number(name: str, title: str, unit: str, better: str, *path: "str | int") -> StandardMetric:
     return StandardMetric(Metric(name, title, unit, better), path or (name,))
@@ -146,6 +161,13 @@ def _number(name: str, title: str, unit: str, better: str, *path: "str | int") -
 
 _INFERENCE = (
     StandardMetric(RUNS_PER_S, ("runs_per_s",), ("runs_per_s_ci95",), ("runs_per_s_ci95_degrees",)),
+    StandardMetric(LOAD_RATE, (_LOAD, "largest_rate")),
+    StandardMetric(
+        LOAD_LATENCY,
+        (_LOAD, "latency_ms"),
+        (_LOAD, "latency_ci95"),
+        (_LOAD, "latency_ci95_degrees"),
+    ),
     _number("rows_per_s", "rows per second", "1/s", HIGHER),
     _number("first_inference_ms", "first inference after loading", "ms", LOWER),
     _number("load_cold_ms", "first loading of the model", "ms", LOWER, "load", "cold_ms"),

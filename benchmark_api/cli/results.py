@@ -146,7 +146,7 @@ def results(
 
 
 def _plot_load(session: Session, benchmark_id: str, plot: Path) -> bool:
-    """Show and draw the windows of a soak or the curve of several callers; False: it is neither."""
+    """Show and draw a soak, several callers, or a load by LoadGen's rules; False: it is none."""
     found = session.client.results(benchmark_id)
     from edgeyard.benchmark_api.figures.loads import load_figures
     from edgeyard.benchmark_api.figures.plots import plot_figure
@@ -415,6 +415,10 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
         from edgeyard.benchmark_api.cli.concurrency import concurrency_table
 
         parts += concurrency_table(found.answer.concurrency)
+    if found.answer.load_test is not None:
+        from edgeyard.benchmark_api.cli.load import load_table
+
+        parts += load_table(found.answer.load_test)
     if plain(found.report.get("layers_skipped")):
         parts.append(note("layers", plain(found.report.get("layers_skipped"))))
     if found.files:

@@ -89,6 +89,23 @@ def submit(
         str | None,
         _option("Callers at once, or several numbers of them, e.g. 1,2,4 (TYPE1)."),
     ] = None,
+    load: Annotated[
+        str | None,
+        _option("Queries by LoadGen's rules (TYPE1): single-stream or server."),
+    ] = None,
+    load_bound: Annotated[
+        str | None, _option("Latency bound of a server load at its percentile, e.g. 20ms.")
+    ] = None,
+    load_percentile: Annotated[
+        float | None, _option("Percentile that counts; 90 of single-stream, 99 of server.")
+    ] = None,
+    load_duration: Annotated[
+        str | None, _option("Minimum duration of each trial of a load; 10 s by default.")
+    ] = None,
+    load_rate: Annotated[
+        float | None, _option("Queries per second of a server load, without a search.")
+    ] = None,
+    load_seed: Annotated[int | None, _option("Seed of the arrivals of a server load.")] = None,
     dataset: Annotated[
         Texts | None,
         _option(
@@ -256,6 +273,12 @@ def submit(
         "soak": soak,
         "soak_window": soak_window,
         "concurrency": concurrency,
+        "load": load,
+        "load_bound": load_bound,
+        "load_percentile": load_percentile,
+        "load_duration": load_duration,
+        "load_rate": load_rate,
+        "load_seed": load_seed,
         "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
         "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
         "odt_config": notation.odt_config(odt_config),

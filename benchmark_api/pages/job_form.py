@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Literal
 
 from edgeyard.benchmark_api.pages.forms import Form
-from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
+from edgeyard.benchmark_api.schemas.description import LOAD_FIELDS, JobDescriptionIn
 from edgeyard.benchmark_api.schemas.notation import PARSERS, lines_of
 from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.errors import FieldError, InvalidInput
@@ -33,7 +33,8 @@ _GROUPS = {
     ),
     "What is measured": (
         *("input", "parameters", "keep_outputs", "profile_layers", "odt_config"),
-        *("soak", "soak_window", "concurrency", "model_url", "dataset_urls"),
+        *("soak", "soak_window", "concurrency", *LOAD_FIELDS),
+        *("model_url", "dataset_urls"),
     ),
     "When it runs": (
         *("start_time", "deadline", "queue_timeout", "user_time", "user_budget", "max_retries"),

@@ -21,6 +21,7 @@ from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
 from edgeyard.benchmark_api.figures.concurrency import concurrency_sentence
+from edgeyard.benchmark_api.figures.load import load_sentence
 from edgeyard.benchmark_api.figures.soaks import soak_sentence
 from edgeyard.benchmark_api.installed import installed
 from edgeyard.benchmark_api.pages import assets
@@ -258,6 +259,7 @@ def _environment() -> jinja2.Environment:
         percent=percent,
         size=size,
         concurrency_sentence=concurrency_sentence,
+        load_sentence=load_sentence,
         soak_sentence=soak_sentence,
         energy_sentence=energy_sentence,
         path=lambda text: quote(str(text), safe=""),

@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.schemas.description import (
 from edgeyard.benchmark_api.schemas.fields import file_name_problem, is_url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
+from edgeyard.devices.runner.load import trial_s
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
@@ -684,7 +685,14 @@ def _min_run_s(description: JobDescription) -> float:
         precision=description.precision,
         soak_s=description.soak_s,
         levels=len(description.concurrency),
+        load_s=_trial_s(description),
     )
+
+
+def _trial_s(description: JobDescription) -> float:
+    """Return how long a trial of a load lasts at least, seconds; 0 without one."""
+    rules = description.load_rules
+    return 0.0 if rules is None else trial_s(rules, description.nb_inference)
 
 
 def _too_long(description: JobDescription) -> str:
@@ -693,6 +701,8 @@ def _too_long(description: JobDescription) -> str:
         return "/user_time"
     if description.concurrency:
         return "/concurrency"
+    if description.load is not None:
+        return "/load_duration"
     return "/nb_inference" if description.soak_s is None else "/soak"
 
 
@@ -702,6 +712,8 @@ def _work(description: JobDescription) -> str:
         return f"a soak of {description.soak_s:g} s"
     if description.concurrency:
         return f"{len(description.concurrency)} numbers of callers, one after another,"
+    if description.load is not None:
+        return f"a trial of {_trial_s(description):g} s"
     if description.benchmark_type is BenchmarkType.TYPE1 and description.precision is None:
         return f"{description.nb_inference:,} timed inferences"
     return "anything"
@@ -714,6 +726,7 @@ def _fewer(description: JobDescription, bound_s: float) -> str:
         or description.precision is not None
         or description.soak_s is not None
         or description.concurrency
+        or description.load is not None
         or max_runs < 1
     ):
         return ""

@@ -94,6 +94,7 @@ def results(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answe
             summary=summary,
             inference=views.inference_sets(newest.report if newest is not None else {}),
             layers=views.layer_profile(newest.report if newest is not None else {}),
+            load_test=views.load_result(newest.report if newest is not None else {}),
             concurrency=views.concurrency_result(newest.report if newest is not None else {}),
             soak=views.soak_result(newest.report if newest is not None else {}),
             reports=[

@@ -42,7 +42,7 @@ from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, see_received
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.schemas.description import unused_fields
+from edgeyard.benchmark_api.schemas.description import LOAD_FIELDS, unused_fields
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle, quotas
@@ -278,10 +278,11 @@ _BELONGS: Mapping[str, tuple[str, ...]] = {
     "target": ("target_uid", "if_unavailable"),
     "target_uid": ("target", "count"),
     "preemptible": ("preemptible_measuring",),
-    "precision": ("nb_inference", "soak", "soak_window", "concurrency"),
+    "precision": ("nb_inference", "soak", "soak_window", "concurrency", *LOAD_FIELDS),
     "nb_inference": ("precision", "soak", "soak_window"),
-    "soak": ("nb_inference", "precision", "concurrency"),
-    "concurrency": ("precision", "soak", "soak_window"),
+    "soak": ("nb_inference", "precision", "concurrency", *LOAD_FIELDS),
+    "concurrency": ("precision", "soak", "soak_window", *LOAD_FIELDS),
+    "load": ("precision", "soak", "soak_window", "concurrency", *LOAD_FIELDS[1:]),
 }
 """A change of one field makes the old value of the other meaningless."""
 

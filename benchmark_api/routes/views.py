@@ -509,12 +509,18 @@ def concurrency_result(report: Mapping[str, object]) -> shapes.ConcurrencyResult
     return _converted(table(report, "concurrency"), shapes.ConcurrencyResult)
 
 
+def load_result(report: Mapping[str, object]) -> shapes.LoadResult | None:
+    """Return a load by LoadGen's rules; None where there was none."""
+    return _converted(table(report, "load_test"), shapes.LoadResult)
+
+
 S = TypeVar(
     "S",
     shapes.InferenceSet,
     shapes.LayerProfile,
     shapes.SoakResult,
     shapes.ConcurrencyResult,
+    shapes.LoadResult,
 )
 
 

@@ -613,7 +613,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     Hashes are SHA-256 in hexadecimal, null where the content is not known yet. ``inputs`` state
     name, shape and type of the model's inputs, ``batch_size`` the rows of one inference where
     accuracy was measured, otherwise null. ``training`` is the configuration of TYPE3, otherwise
-    null. ``load`` states how the model is called, e.g. "soak of 1800 s" or "concurrency 1,2,4";
+    null. ``load`` states how the model is called, for example "soak of 1800 s";
     null: by one caller for a number of runs. ``metric`` states the primary metric with unit and
     direction, in words; it is null where only a run shows which one the engine declares.
     """
@@ -1149,12 +1149,86 @@ class ConcurrencyResult(Struct, frozen=True, kw_only=True):
     shared_model: bool
 
 
+class LoadTrial(Struct, frozen=True, kw_only=True):
+    """Queries at one rate, or one after another (``rate`` null).
+
+    A latency is counted from the arrival, so that it contains the wait in the queue; ``latency_ms``
+    is that at the percentile that counts. ``..._low_ms`` and ``..._high_ms`` are 95 % intervals,
+    null where there were too few queries. ``planned`` queries were to be made; ``ended`` is
+    ``complete``, ``late`` (too many were late to keep the bound), ``queue`` (too many waited) or
+    ``time``. ``kept`` states whether at most ``max_late`` were late, null without a bound.
+    ``queue_mean`` and ``queue_max`` are the queries that waited when one began;
+    ``generator_late_ms`` is the sender's own lateness at the percentile that counts; ``valid`` is
+    false where that counts against the bound.
+    """
+
+    rate: float | None
+    nb_inference: int
+    planned: int
+    duration_s: float
+    ended: str
+    late: int | None
+    max_late: int | None
+    kept: bool | None
+    valid: bool
+    latency_ms: float
+    latency_low_ms: float | None
+    latency_high_ms: float | None
+    p50_ms: float
+    p50_low_ms: float | None
+    p50_high_ms: float | None
+    p90_ms: float
+    p90_low_ms: float | None
+    p90_high_ms: float | None
+    p99_ms: float
+    p99_low_ms: float | None
+    p99_high_ms: float | None
+    queue_mean: float | None
+    queue_max: int | None
+    generator_late_ms: float | None
+    generator_late_max_ms: float | None
+
+
+class LoadResult(Struct, frozen=True, kw_only=True):
+    """A load by LoadGen's rules: ``single-stream`` or ``server``; no MLPerf result.
+
+    ``percentile`` is the one that counts, ``bound_ms`` the bound of the latency there,
+    ``rate`` that of ``result``. Where the largest rate was searched it is ``largest_rate``, and
+    ``rate_not_kept`` is the smallest above that did not keep the bound (null: there was none), or
+    whose trial was invalid (``not_kept_valid`` false). ``ended`` states why the search ended:
+    ``found``, ``time``, ``trials``, or ``fixed`` where there was none. ``early_stopping_ms`` is
+    LoadGen's cautious estimate of the percentile. ``alone`` are queries one after another before a
+    search.
+    """
+
+    rules: str
+    kind: str
+    percentile: float
+    bound_ms: float | None
+    seed: int | None
+    min_duration_s: float
+    min_queries: int
+    rate: float | None
+    largest_rate: float | None
+    rate_not_kept: float | None
+    not_kept_valid: bool | None
+    ended: str
+    latency_ms: float
+    latency_ci95: list[float] | None
+    latency_ci95_degrees: float | None
+    early_stopping_ms: float | None
+    alone: LoadTrial | None
+    result: LoadTrial
+    trials: list[LoadTrial]
+
+
 class Results(Struct, frozen=True, kw_only=True):
     """All that a benchmark led to.
 
     ``summary`` is of the newest report, null without one; ``inference`` has an item for each set of
     the user's own inputs; ``layers`` is null unless the layers were profiled, ``soak`` unless the
-    benchmark was one, ``concurrency`` unless it stated numbers of callers.
+    benchmark was one, ``concurrency`` unless it stated numbers of callers, ``load_test`` unless it
+    had a load by LoadGen's rules.
     """
 
     benchmark_id: str
@@ -1164,6 +1238,7 @@ class Results(Struct, frozen=True, kw_only=True):
     layers: LayerProfile | None
     soak: SoakResult | None
     concurrency: ConcurrencyResult | None
+    load_test: LoadResult | None
     reports: list[AttemptReport]
     files: list[ResultFile]
 

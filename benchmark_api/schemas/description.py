@@ -43,7 +43,15 @@ from edgeyard.devices.attributes import SIZES_IN_BYTES
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import training
 from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
-from edgeyard.devices.runner.spec import DEFAULT_SOAK_WINDOW_S, MAX_LEVEL_RUNS
+from edgeyard.devices.runner.spec import (
+    DEFAULT_LOAD_S,
+    DEFAULT_SOAK_WINDOW_S,
+    MAX_LEVEL_RUNS,
+    MAX_PERCENTILE,
+    MAX_SEED,
+    MIN_PERCENTILE,
+    SINGLE_STREAM,
+)
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
@@ -323,6 +331,42 @@ class JobDescriptionIn(BaseModel):
         "them, e.g. 1,2,4: throughput and latency of each, and the knee, where the result is from. "
         "Each is measured for 2 s and nb_inference inferences of all callers together, or more.",
     )
+    load: Literal["single-stream", "server"] | None = Field(
+        None,
+        description="Send queries by LoadGen's rules (TYPE1): single-stream: the next one begins "
+        "when the last one ended; server: they arrive at random (Poisson), and the largest rate "
+        "is searched that keeps load_bound. No MLPerf result.",
+    )
+    load_bound: Duration | None = Field(
+        None,
+        ge=1e-6,
+        le=1e6,
+        description="Bound of the latency under a server load at load_percentile, from the "
+        "arrival on, e.g. 20 ms.",
+    )
+    load_percentile: float | None = Field(
+        None,
+        ge=MIN_PERCENTILE,
+        le=MAX_PERCENTILE,
+        description="Percentile of the latency that counts: by default 90 of single-stream, 99 "
+        "of server. A trial has as many queries as it needs: 64 for 90, 662 for 99.",
+    )
+    load_duration: Duration = Field(
+        DEFAULT_LOAD_S,
+        ge=0.1,
+        le=86400,
+        description="Each trial of a load lasts at least so long, and for nb_inference queries "
+        "at least; default 10 s, as LoadGen's.",
+    )
+    load_rate: float | None = Field(
+        None,
+        ge=1e-3,
+        le=1e6,
+        description="Queries per second of a server load, for one trial without a search.",
+    )
+    load_seed: int = Field(
+        0, ge=0, le=MAX_SEED, description="Seed of the arrivals of a server load."
+    )
     preemptible: bool = Field(
         True,
         description="Whether a higher priority may preempt it, if its progress is below the "
@@ -521,6 +565,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
         )
     found += _about_soak(description)
     found += _about_concurrency(description)
+    found += _about_load(description)
     found += _unused(description)
     if description.precision is not None and description.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "TYPE1, or no precision"))
@@ -597,7 +642,7 @@ def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[st
     if benchmark_type == "TYPE1":
         return frozenset({"odt_config"} | (set() if keep_outputs else {"dataset", "dataset_urls"}))
     of_type1 = {"nb_inference", "precision", "input", "keep_outputs", "profile_layers"}
-    of_type1 |= {"soak", "soak_window", "concurrency"}
+    of_type1 |= {"soak", "soak_window", "concurrency", *LOAD_FIELDS}
     return frozenset(of_type1 if benchmark_type == "TYPE3" else of_type1 | {"odt_config"})
 
 
@@ -687,6 +732,68 @@ def _about_concurrency(description: JobDescriptionIn) -> list[FieldError]:
                 "/nb_inference",
                 f"is more than {MAX_LEVEL_RUNS:,}, and each number of callers makes so many",
                 f"at most {MAX_LEVEL_RUNS:,} with concurrency",
+            )
+        )
+    return found
+
+
+LOAD_FIELDS = (
+    *("load", "load_bound", "load_percentile", "load_duration", "load_rate", "load_seed"),
+)
+"""Fields of a load by LoadGen's rules, that of its kind first."""
+
+
+def _about_load(description: JobDescriptionIn) -> list[FieldError]:
+    """What can't be combined with a load by LoadGen's rules, and what it lacks."""
+    kind = description.load
+    stated = [
+        name
+        for name in LOAD_FIELDS[1:]
+        if getattr(description, name) != JobDescriptionIn.model_fields[name].default
+    ]
+    if kind is None:
+        return [
+            FieldError(f"/{name}", "has no effect without a load", f"a load, or no {name}")
+            for name in stated
+        ]
+    if description.benchmark_type != "TYPE1":
+        return [FieldError("/load", "is for TYPE1 only", "TYPE1, or no load")]
+    others = {
+        "soak": description.soak is not None,
+        "precision": description.precision is not None,
+        "concurrency": bool(description.concurrency),
+        "keep_outputs": description.keep_outputs,
+        "profile_layers": description.profile_layers,
+    }
+    found = [
+        FieldError("/load", f"can't be combined with {name}", "one of the two")
+        for name, given in others.items()
+        if given
+    ]
+    if kind == SINGLE_STREAM:
+        found += [
+            FieldError(f"/{name}", "is for a server load", f"load server, or no {name}")
+            for name in ("load_bound", "load_rate", "load_seed")
+            if name in stated
+        ]
+    elif description.load_bound is None:
+        found.append(
+            FieldError("/load_bound", "a server load needs a bound of the latency", "e.g. 20 ms")
+        )
+    if (description.load_rate or 0) * description.load_duration > MAX_LEVEL_RUNS:
+        found.append(
+            FieldError(
+                "/load_rate",
+                f"makes more than {MAX_LEVEL_RUNS:,} queries in load_duration",
+                "a smaller rate, or a shorter load_duration",
+            )
+        )
+    if (description.nb_inference or DEFAULT_RUNS) > MAX_LEVEL_RUNS:
+        found.append(
+            FieldError(
+                "/nb_inference",
+                f"is more than {MAX_LEVEL_RUNS:,}, and each trial makes so many",
+                f"at most {MAX_LEVEL_RUNS:,} with a load",
             )
         )
     return found
@@ -840,6 +947,8 @@ def to_description(description: JobDescriptionIn, *, default_priority: int = 5) 
         "user_time_s": description.user_time,
         "soak_s": description.soak,
         "soak_window_s": description.soak_window,
+        "load_bound_s": description.load_bound,
+        "load_duration_s": description.load_duration,
         "nb_inference": DEFAULT_RUNS
         if description.nb_inference is None
         else description.nb_inference,

@@ -44,6 +44,12 @@ class JobFields(TypedDict, total=False):
     soak: float | str
     soak_window: float | str
     concurrency: int | list[int] | str
+    load: str
+    load_bound: float | str
+    load_percentile: float
+    load_duration: float | str
+    load_rate: float
+    load_seed: int
     preemptible: bool
     preemptible_measuring: bool
     job_completion_threshold: int

@@ -256,6 +256,7 @@ def curve(
                     float(len(chosen.latencies_ms)),
                 )
             ],
+            primary=RUNS_PER_S,
         ),
     )
 

@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping
 
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.devices.runner.sandbox.inside import EXIT_NOT_CONFINED, confine
-from edgeyard.devices.runner.spec import FileRef, RunSpec
+from edgeyard.devices.runner.spec import FileRef, LoadRules, RunSpec
 from edgeyard.devices.runner.task import run_task
 from edgeyard.devices.runner.transports.local import Channel
 
@@ -48,5 +48,6 @@ def _spec(document: Dict[str, Any]) -> RunSpec:
             "out_dir": Path(document["out_dir"]),
             "model": FileRef(**document["model"]),
             "datasets": tuple(FileRef(**each) for each in document["datasets"]),
+            "load": None if document["load"] is None else LoadRules(**document["load"]),
         }
     )

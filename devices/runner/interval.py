@@ -149,17 +149,7 @@ def quantile_interval(
     n = len(samples)
     tau = autocorrelation_time(samples <= np.percentile(samples, 100 * share))
     effective = max(1, math.floor(n / tau))
-    above = 1 - share
-    # beyond ten standard deviations nothing is left
-    considered = min(
-        effective, math.ceil(effective * above + 10 * math.sqrt(effective * above) + 10)
-    )
-    k = np.arange(considered)
-    steps = np.log((effective - k) / (k + 1)) + math.log(above / share)
-    # at_most[j]: the probability that at most j samples are above the quantile
-    at_most = np.cumsum(
-        np.exp(effective * math.log(share) + np.concatenate([[0.0], np.cumsum(steps)]))
-    )
+    at_most = probabilities_at_most(effective, 1 - share)
     ordered = np.sort(samples)
     tail = (1 - LEVEL) / 2
     min_above = int(np.count_nonzero(at_most <= tail)) - 1
@@ -170,6 +160,23 @@ def quantile_interval(
         float(ordered[low]) if low >= 0 else None,
         float(ordered[high]) if min_above >= 0 else None,
     )
+
+
+def probabilities_at_most(n: int, chance: float) -> NDArray[np.float64]:
+    """Return P(Bin(n, chance) <= j) for j from 0 on, up to where it is practically 1.
+
+    Args:
+        n: At least 1.
+        chance: Above 0 and below 1.
+    """
+    # beyond ten standard deviations nothing is left
+    considered = min(n, math.ceil(n * chance + 10 * math.sqrt(n * chance) + 10))
+    k = np.arange(considered)
+    steps = np.log((n - k) / (k + 1)) + math.log(chance / (1 - chance))
+    found: NDArray[np.float64] = np.cumsum(
+        np.exp(n * math.log(1 - chance) + np.concatenate([[0.0], np.cumsum(steps)]))
+    )
+    return found
 
 
 def launches_interval(pooled: MedianInterval, launches: NDArray[np.float64]) -> MedianInterval:

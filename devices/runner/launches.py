@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
 
 from edgeyard.devices.runner.engine import BoardFacts, Engine, Progress, SharingEngine
-from edgeyard.devices.runner.spec import MIN_LEVEL_S, RunSpec
+from edgeyard.devices.runner.spec import MIN_LEVEL_S, SERVER, LoadRules, RunSpec
 from edgeyard.devices.runner.transports.local import Channel, Lines, die_with_parent
 from edgeyard.errors import RunFailed
 
@@ -114,7 +114,7 @@ def measure_in_launches(
     """
     began = time.monotonic()
     wanted = LAUNCHES if spec.precision is None else MAX_LAUNCHES
-    if spec.soak_s is not None or spec.concurrency:
+    if spec.soak_s is not None or spec.concurrency or spec.load is not None:
         wanted = 1  # what a board does while it gets warm is not repeated; a curve is one process's
     time_limit = f"time limit of {spec.user_time_s:g} s (user_time)"
     cap = f"The maximum of {wanted} launches was reached"
@@ -138,6 +138,7 @@ def measure_in_launches(
             "soak_s": spec.soak_s,
             "soak_window_s": spec.soak_window_s,
             "concurrency": list(spec.concurrency),
+            "load": None if spec.load is None else asdict(spec.load),
             "left_s": rest_s,
             "time_limit": time_limit,
             "max_warmup_s": max_warmup_s,
@@ -341,6 +342,22 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
             note=note,
         )
         report["concurrency"], found = measured.as_json(), measured.measurement
+    elif order["load"] is not None:
+        from edgeyard.devices.runner.load import load as run_load
+
+        plan.alone = True
+        tested = run_load(
+            session,
+            feeds,
+            watching,
+            plan.progress_to(channel),
+            rules=LoadRules(**order["load"]),
+            min_runs=order["runs"],
+            max_s=max(0.0, order["left_s"] - (time.monotonic() - began)),
+            max_warmup_s=order["max_warmup_s"],
+            note=note,
+        )
+        report["load_test"], found = tested.as_json(), tested.measurement
     else:
         found = measure(
             session,
@@ -559,8 +576,8 @@ def _answer_of(order: Dict[str, object], progress: Progress, note: Note) -> Mapp
 def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) -> Launch:
     import numpy as np
 
-    from edgeyard.devices.metrics import RUNS_PER_S
-    from edgeyard.devices.runner import concurrency, soak
+    from edgeyard.devices.metrics import P50, RUNS_PER_S
+    from edgeyard.devices.runner import concurrency, load, soak
     from edgeyard.devices.runner.conditions import Conditions
     from edgeyard.devices.runner.measure import Measurement
     from edgeyard.devices.runner.trust import Series, doubted, judge
@@ -575,6 +592,12 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
     }
     conditions, warmup = Conditions(**tuples), WarmUp(**message["warmup"])
     rates = None if message["rates"] is None else np.array(message["rates"], dtype=np.float64)
+    rules = None if order["load"] is None else LoadRules(**order["load"])
+    callers = Series(RUNS_PER_S, rates) if order["concurrency"] and rates is not None else None
+    if rules is not None:
+        primary = rules.primary_metric
+    else:
+        primary = P50 if callers is None else callers.metric
     verdict = judge(
         latencies,
         conditions,
@@ -582,12 +605,15 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
         precision=order["precision"],
         cap=f"The {order['time_limit']} was used up",
         loops=message["loops"],
-        primary=None if rates is None else Series(RUNS_PER_S, rates),
+        primary=callers,
+        of_the_p50=rules is None or rules.kind != SERVER,
     )
     if order["soak_s"] is not None:
         verdict = doubted(verdict, soak.doubts(message["report"]["soak"]))
     if order["concurrency"]:
         verdict = doubted(verdict, concurrency.doubts(message["report"]["concurrency"]))
+    if rules is not None:
+        verdict = doubted(verdict, load.reasons(message["report"]["load_test"]))
     return Launch(
         measurement=Measurement(
             latencies_ms=latencies,
@@ -599,6 +625,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
             rows_a_run=message["rows_a_run"],
             rates=rates,
             spans=message["spans"],
+            primary=primary,
         ),
         report=message["report"],
         alone=bool(message["alone"]),

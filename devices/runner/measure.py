@@ -13,7 +13,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.metrics import RUNS_PER_S
+from edgeyard.devices.metrics import P50, Metric
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
@@ -87,10 +87,11 @@ class Measurement:
         launches: Processes that measured, one after another, as many latencies each.
         first_ms: The first inference after loading; None: not measured.
         rows_a_run: Rows that one run takes; None: there is no dimension for rows.
-        rates: Shape (parts,), the throughputs, 1/s, of parts of a measurement by several callers,
-            which is judged by them; None: one caller made all runs.
+        rates: Shape (parts,), the throughputs, 1/s, of parts of the time; None: that is runs over
+            the sum of latencies, as one caller in a row made all runs.
         spans: When the inferences ran: begin, end (`time.monotonic`) and how many, in order; empty:
             nobody noted it, so that no energy of an inference is known.
+        primary: The metric that the result is compared by.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -104,6 +105,7 @@ class Measurement:
     rows_a_run: Optional[int] = None
     rates: Optional[NDArray[np.float64]] = None
     spans: Sequence[Tuple[float, float, float]] = ()
+    primary: Metric = P50
 
     def as_json(self) -> Dict[str, object]:
         """Return the values as the report contains them."""
@@ -130,9 +132,10 @@ class Measurement:
         }
         if self.rates is not None:
             known = median_interval(self.rates)
-            report["primary_metric"] = RUNS_PER_S.name
             report["runs_per_s_ci95"] = None if known is None else [known.low, known.high]
             report["runs_per_s_ci95_degrees"] = None if known is None else known.degrees
+        if self.primary is not P50:
+            report["primary_metric"] = self.primary.name
         if self.first_ms is not None:
             report["first_inference_ms"] = self.first_ms
         if self.precision is not None:

@@ -17,6 +17,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, TypeVar
 from urllib.parse import urlsplit
 
 from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN
+from edgeyard.devices.metrics import LOAD_LATENCY, LOAD_RATE, Metric
 from edgeyard.devices.model import SANDBOX_MODES, Hook, Sandbox, SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.errors import RunFailed
@@ -37,6 +38,16 @@ MAX_CALLERS, MAX_LEVELS = 64, 16
 MAX_LEVEL_RUNS = 1_000_000
 """Inferences of a number of callers at most: all are kept until it ends."""
 
+SINGLE_STREAM, SERVER = "single-stream", "server"
+LOADS = (SINGLE_STREAM, SERVER)
+"""Loads by LoadGen's rules."""
+
+DEFAULT_LOAD_S = 10.0
+"""LoadGen's own default. MLPerf prescribes 600 s."""
+
+DEFAULT_PERCENTILES: Mapping[str, float] = {SINGLE_STREAM: 90.0, SERVER: 99.0}
+MIN_PERCENTILE, MAX_PERCENTILE = 50.0, 99.9
+MAX_SEED = 2**32 - 1
 _MAX_SOAK_RESERVE_S, _SOAK_RESERVE_SHARE = 60.0, 0.25
 
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 300.0
@@ -88,6 +99,53 @@ class FileRef:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoadRules:
+    """A load by LoadGen's rules.
+
+    Attributes:
+        kind: One of `LOADS`.
+        percentile: That counts, e.g. 99.
+        duration_s: A trial lasts at least so long.
+        bound_s: Of the latency at the percentile, with ``server``.
+        rate: Of arrivals, 1/s; None, with ``server``: the largest that keeps the bound is searched.
+        seed: Of the arrivals.
+    """
+
+    kind: str
+    percentile: float
+    duration_s: float = DEFAULT_LOAD_S
+    bound_s: Optional[float] = None
+    rate: Optional[float] = None
+    seed: int = 0
+
+    @property
+    def share(self) -> float:
+        """Share of the queries that have to keep the bound, above 0 and below 1."""
+        return self.percentile / 100
+
+    @property
+    def searches(self) -> bool:
+        """Whether the largest rate that keeps the bound is searched."""
+        return self.kind == SERVER and self.rate is None
+
+    @property
+    def primary_metric(self) -> Metric:
+        """The metric that a result is compared by."""
+        return LOAD_RATE if self.searches else LOAD_LATENCY
+
+    def __str__(self) -> str:
+        parts = [f"p{self.percentile:g}"]
+        if self.bound_s is not None:
+            parts[0] += f" within {self.bound_s * 1e3:g} ms"
+        if self.rate is not None:
+            parts.append(f"{self.rate:g}/s")
+        parts.append(f"{self.duration_s:g} s")
+        if self.kind == SERVER:
+            parts.append(f"seed {self.seed}")
+        return f"{self.kind} by LoadGen's rules: {', '.join(parts)}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunSpec:
     """One run.
 
@@ -99,6 +157,7 @@ class RunSpec:
         soak_window_s: Length of its windows, each of which has a number.
         concurrency: Numbers of concurrent callers that TYPE1 is measured with, rising; empty: one
             caller.
+        load: The load of TYPE1 by LoadGen's rules; None: none.
         input: Per input name: shape, low, high, integers.
         parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
         keep_outputs: The model's outputs for the arrays of the dataset are kept.
@@ -129,6 +188,7 @@ class RunSpec:
     soak_s: Optional[float] = None
     soak_window_s: float = DEFAULT_SOAK_WINDOW_S
     concurrency: Tuple[int, ...] = ()
+    load: Optional[LoadRules] = None
     input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parameters: Mapping[str, object] = field(default_factory=dict)
     keep_outputs: bool = False
@@ -257,6 +317,7 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
         soak_s=read.number_or_none("soak_s", 0.01, 1e9),
         soak_window_s=read.number("soak_window_s", DEFAULT_SOAK_WINDOW_S, 0.01, 1e9),
         concurrency=_callers(document.get("concurrency")),
+        load=_load(read.mapping_or_none("load")),
         input=_inputs(read.mapping("input")),
         parameters=read.mapping("parameters"),
         keep_outputs=read.flag("keep_outputs"),
@@ -422,6 +483,28 @@ def _callers(value: object) -> Tuple[int, ...]:
     if problem := callers_problem(value):
         raise _wrong("concurrency", problem)
     return tuple(value)
+
+
+def _load(value: Optional[Mapping[str, object]]) -> Optional[LoadRules]:
+    if value is None:
+        return None
+    read = _Reader(value)
+    kind = read.text("kind", "")
+    if kind not in LOADS:
+        raise _wrong("load/kind", f"{kind!r} is not one of {', '.join(LOADS)}")
+    bound_s = read.number_or_none("bound_s", 1e-6, 1e6)
+    if kind == SERVER and bound_s is None:
+        raise _wrong("load/bound_s", "is missing")
+    return LoadRules(
+        kind=kind,
+        percentile=read.number(
+            "percentile", DEFAULT_PERCENTILES[kind], MIN_PERCENTILE, MAX_PERCENTILE
+        ),
+        duration_s=read.number("duration_s", DEFAULT_LOAD_S, 0.01, 1e6),
+        bound_s=bound_s,
+        rate=read.number_or_none("rate", 1e-3, 1e6),
+        seed=int(read.number("seed", 0, 0, MAX_SEED)),
+    )
 
 
 def _file(key: str, value: object) -> FileRef:

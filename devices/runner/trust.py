@@ -103,6 +103,7 @@ def judge(
     loops: int = 1,
     launches: int = 1,
     primary: Optional[Series] = None,
+    of_the_p50: bool = True,
 ) -> Verdict:
     """Return the verdict on a series of latencies, or on the primary metric next to them.
 
@@ -114,6 +115,7 @@ def judge(
         loops: Consecutive inferences that each latency is the mean of.
         launches: Processes that measured them, one after another, as many each.
         primary: The numbers whose interval and drift count; None: those of the latencies.
+        of_the_p50: Whether interval and drift of the latencies count where ``primary`` is None.
     """
     interval = median_interval(latencies_ms)
     if interval is not None and launches >= MIN_LAUNCHES and float(latencies_ms.min()) > 0:
@@ -121,15 +123,15 @@ def judge(
     reasons: List[Reason] = [
         *_of_the_clock(latencies_ms, interval, warmup, loops),
         *(
-            _of_the_runs(latencies_ms, interval, precision, cap)
-            if primary is None
-            else _of_the_series(primary)
+            _of_the_series(primary)
+            if primary is not None
+            else _of_the_runs(latencies_ms, interval, precision, cap)
+            if of_the_p50
+            else ()
         ),
         *_of_the_conditions(conditions),
     ]
-    verdict = "comparable"
-    if reasons:
-        verdict = "invalid" if any(one.invalid for one in reasons) else "suspect"
+    verdict = _worst(reasons)
     return Verdict(
         verdict=verdict,
         reasons=tuple(reasons),
@@ -140,10 +142,14 @@ def judge(
 
 def doubted(verdict: Verdict, reasons: Sequence[Reason]) -> Verdict:
     """Return a verdict that also states reasons against what was run or compared."""
+    every = (*verdict.reasons, *reasons)
+    return replace(verdict, verdict=_worst(every), reasons=every)
+
+
+def _worst(reasons: Sequence[Reason]) -> str:
     if not reasons:
-        return verdict
-    found = "suspect" if verdict.verdict == "comparable" else verdict.verdict
-    return replace(verdict, verdict=found, reasons=(*verdict.reasons, *reasons))
+        return "comparable"
+    return "invalid" if any(one.invalid for one in reasons) else "suspect"
 
 
 def not_steady(tolerance: float, windows: int) -> Reason:
@@ -181,6 +187,69 @@ def callers_take_turns(p50_ms: float) -> Reason:
         sentence=f"An inference took {_three_digits(p50_ms * 1e3)} µs: the callers are threads of "
         "one Python process, which take turns outside of the engine, and so short inferences show "
         "mostly that.",
+    )
+
+
+def generator_late(late_ms: float, bound_ms: float, *, invalid: bool) -> Reason:
+    """State that queries of a load began late because of their sender.
+
+    Args:
+        late_ms: At the percentile that counts.
+        bound_ms: The latency bound.
+        invalid: It was so in the trial of the result, not in the one that ended the search.
+    """
+    what = "" if invalid else " at the rate that ended the search, so that the board may do more"
+    return Reason(
+        code="generator_late",
+        sentence=f"The generator itself was late by {_three_digits(late_ms)} ms at the percentile "
+        f"that counts, which counts against a bound of {_three_digits(bound_ms)} ms{what}.",
+        invalid=invalid,
+    )
+
+
+def rate_not_sustained(rate: float) -> Reason:
+    """State that a queue grew until the trial at a fixed rate was ended."""
+    return Reason(
+        code="rate_not_sustained",
+        sentence=f"At {_three_digits(rate)} queries/s more and more waited, and the trial was "
+        "ended: latencies would go on growing, so state a smaller load_rate.",
+        invalid=True,
+    )
+
+
+def percentile_uncertain(percentile: float, low: Optional[float], high: Optional[float]) -> Reason:
+    """State that the interval of the percentile that counts is wide, or has an unknown end.
+
+    Args:
+        percentile: E.g. 90.
+        low: Lower end, ms; None: not known.
+        high: Upper end, ms; None: not known.
+    """
+    ends = " to ".join("?" if each is None else _three_digits(each) for each in (low, high))
+    return Reason(
+        code="wide_interval",
+        sentence=f"The 95 % interval of the latency at {percentile:g} % is {ends} ms, wider than "
+        f"±{_limit(MAX_INTERVAL_WIDTH)}; a longer load_duration would narrow it.",
+    )
+
+
+def bracket_wide(rate: float, other: Optional[float], resolution: float) -> Reason:
+    """State that a search ended before the largest rate was known well.
+
+    Args:
+        rate: That kept the bound.
+        other: That did not; None: there was none.
+        resolution: How near they are where a search has ended, relative.
+    """
+    between = (
+        f"at least {_three_digits(rate)}/s"
+        if other is None
+        else f"between {_three_digits(rate)} and {_three_digits(other)}/s"
+    )
+    return Reason(
+        code="bracket_wide",
+        sentence=f"The search ended before these were within {_limit(resolution)}: the largest "
+        f"rate is {between}; a longer user_time would show more.",
     )
 
 

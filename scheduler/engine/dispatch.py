@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 
@@ -480,6 +480,7 @@ def spec_of(
         "soak_s": description.soak_s,
         "soak_window_s": description.soak_window_s,
         "concurrency": list(description.concurrency),
+        "load": None if description.load_rules is None else asdict(description.load_rules),
         "input": {name: dict(value) for name, value in description.input.items()},
         "parameters": dict(description.parameters),
         "keep_outputs": description.keep_outputs,

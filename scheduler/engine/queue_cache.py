@@ -426,6 +426,9 @@ def pending_of(
             benchmark.user_id == CANARY_USER
             and not {PROBE_TAG, CHECK_TAG}.isdisjoint(description.tags)
         ),
+        or bool(description.concurrency)
+        or description.load is not None,
+        probe=benchmark.user_id == PROBER,
         cleared_uid=benchmark.cleared_uid,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None

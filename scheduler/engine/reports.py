@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
-from edgeyard.devices.metrics import P50, RUNS_PER_S, primary_metric
+from edgeyard.devices.metrics import LOAD_METRICS, P50, primary_metric
 from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.errors import FieldError, InvalidInput
 
@@ -51,7 +51,7 @@ def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
     stated = report.get("primary_metric")
     if stated in (None, P50.name):
         return []
-    if stated == RUNS_PER_S.name and isinstance(report.get("concurrency"), Mapping):
+    if isinstance(stated, str) and isinstance(report.get(LOAD_METRICS.get(stated, "")), Mapping):
         return []
     if report.get("benchmark_type") in STANDARD_TYPES:
         reason = "is not the primary metric of this type"

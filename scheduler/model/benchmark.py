@@ -9,7 +9,12 @@ from datetime import datetime
 from enum import StrEnum
 
 from edgeyard.devices.benchmark_types import BENCHMARK_TYPE_PATTERN, STANDARD_TYPES
-from edgeyard.devices.runner.spec import DEFAULT_SOAK_WINDOW_S
+from edgeyard.devices.runner.spec import (
+    DEFAULT_LOAD_S,
+    DEFAULT_PERCENTILES,
+    DEFAULT_SOAK_WINDOW_S,
+    LoadRules,
+)
 from edgeyard.scheduler.model.checks import CHECK_TAG
 
 
@@ -264,6 +269,12 @@ class JobDescription:
         soak_window_s: Length of its windows, each of which has a number.
         concurrency: Numbers of concurrent callers that TYPE1 is measured with, rising; empty: one
             caller.
+        load: Kind of a load of TYPE1 by LoadGen's rules; None: none.
+        load_bound_s: Bound of its latency.
+        load_percentile: At which the bound holds; None: the default of the kind.
+        load_duration_s: Of a trial, at least.
+        load_rate: Rate of arrivals, 1/s; None: the largest that keeps the bound is searched.
+        load_seed: Of the arrivals.
         preemptible: It may be preempted.
         preemptible_measuring: It may be preempted while it measures or trains, also where the
             policy spares those that do.
@@ -310,6 +321,12 @@ class JobDescription:
     soak_s: float | None = None
     soak_window_s: float = DEFAULT_SOAK_WINDOW_S
     concurrency: tuple[int, ...] = ()
+    load: str | None = None
+    load_bound_s: float | None = None
+    load_percentile: float | None = None
+    load_duration_s: float = DEFAULT_LOAD_S
+    load_rate: float | None = None
+    load_seed: int = 0
     preemptible: bool = True
     preemptible_measuring: bool = False
     job_completion_threshold: int | None = None
@@ -335,6 +352,20 @@ class JobDescription:
     queue_timeout_s: float | None = None
     count: int = 1
     extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def load_rules(self) -> LoadRules | None:
+        """The load by LoadGen's rules; None: there is none."""
+        if self.load is None:
+            return None
+        return LoadRules(
+            kind=self.load,
+            percentile=self.load_percentile or DEFAULT_PERCENTILES[self.load],
+            duration_s=self.load_duration_s,
+            bound_s=self.load_bound_s,
+            rate=self.load_rate,
+            seed=self.load_seed,
+        )
 
     @property
     def family(self) -> str:

@@ -53,6 +53,7 @@ def min_run_s(
     precision: float | None = None,
     soak_s: float | None = None,
     levels: int = 0,
+    load_s: float = 0.0,
 ) -> float:
     """Return the shortest time in which a run can end with a result, seconds.
 
@@ -66,6 +67,7 @@ def min_run_s(
         soak_s: Duration of a soak; None: no soak.
         levels: How many numbers of concurrent callers it is measured with, each with as many
             inferences.
+        load_s: That a trial of a load lasts at least; 0: there is none.
     """
     if soak_s is not None:
         return soak_s + soak_reserve_s(soak_s)
@@ -74,4 +76,4 @@ def min_run_s(
     inferences_s = nb_inference * MIN_INFERENCE_S
     if levels:
         return MIN_RUN_S + levels * max(MIN_LEVEL_S, inferences_s)
-    return MIN_RUN_S + inferences_s
+    return MIN_RUN_S + max(inferences_s, load_s)

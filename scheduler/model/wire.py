@@ -35,6 +35,8 @@ _FIELDS_BY_USER_NAME = {
     "queue_timeout": "queue_timeout_s",
     "soak": "soak_s",
     "soak_window": "soak_window_s",
+    "load_bound": "load_bound_s",
+    "load_duration": "load_duration_s",
 }
 """Fields that have another name than the one that users write."""
 

@@ -155,6 +155,8 @@ def _metric(description: JobDescription, report: Mapping[str, object]) -> str | 
         return found.metric.sentence
     if description.concurrency:
         return RUNS_PER_S.sentence
+    if description.load_rules is not None:
+        return description.load_rules.primary_metric.sentence
     return P50.sentence if kind in STANDARD_TYPES else None
 
 
@@ -164,7 +166,7 @@ def _load(description: JobDescription) -> str | None:
         return f"soak of {description.soak_s:g} s"
     if description.concurrency:
         return f"concurrency {','.join(map(str, description.concurrency))}"
-    return None
+    return None if description.load_rules is None else str(description.load_rules)
 
 
 def _table(of: Mapping[str, object], key: str) -> Mapping[str, object]:

@@ -72,6 +72,8 @@ def variant_of(benchmark: Benchmark) -> str:
         parts.append((description.soak_s, description.soak_window_s))
     if description.concurrency:
         parts.append(description.concurrency)
+    if description.load_rules is not None:
+        parts.append(str(description.load_rules))
     if not any(parts):
         return ""
     text = json.dumps(parts, sort_keys=True, default=str)

@@ -1,4 +1,4 @@
-"""Soaks and callers at once on a real board: submitted, followed, shown, drawn, refused."""
+"""Soaks, callers at once and loads on a real board: submitted, followed, shown, drawn, refused."""
 
 from __future__ import annotations
 
@@ -131,3 +131,69 @@ def test_more_numbers_of_callers_than_the_time_limit_allows_are_refused(client: 
     refused = CliRunner().invoke(app, [*submit, *flags])
     assert refused.exit_code == 1, refused.output
     assert "3 numbers of callers, one after another," in " ".join(refused.output.split())
+
+
+def test_a_server_load_finds_the_largest_rate_that_keeps_its_bound(
+    client: Client, tmp_path: Path
+) -> None:
+    done = client.submit(
+        **JOB,
+        load="server",
+        load_bound="250 ms",
+        load_percentile=90,
+        load_duration=0.3,
+        load_seed=3,
+        user_time="60 s",
+        wait=True,
+        progress=False,
+    )
+    found = client.results(done)
+    report: Any = found.report
+    test = report["load_test"]
+    assert (test["seed"], test["bound_ms"], test["percentile"]) == (3, 250, 90)
+    assert test["result"]["rate"] == test["largest_rate"]
+    assert test["result"]["p90_ms"] <= 250
+    for each in test["trials"]:
+        assert each["nb_inference"] >= 1
+        assert each["queue_max"] >= 0
+    numbers = np.load(found.download("latencies.npy", tmp_path / "latencies.npy"))
+    assert len(numbers) == test["result"]["nb_inference"] >= 64
+    row = found.answer.summary
+    assert row is not None
+    assert (row.primary_metric, row.primary_value) == ("load_rate", test["largest_rate"])
+    assert found.answer.load_test is not None
+    shown = CliRunner().invoke(app, ["results", done.benchmark_id])
+    assert "Trials by LoadGen's rules" in shown.output
+    assert "the largest rate that keeps 250 ms at 90 %" in " ".join(shown.output.split())
+    picture = tmp_path / "load.svg"
+    drawn = CliRunner().invoke(app, ["results", done.benchmark_id, "--plot", str(picture)])
+    assert drawn.exit_code == 0, drawn.output
+
+
+def test_a_bound_that_no_rate_keeps_fails_with_what_to_change(client: Client) -> None:
+    job = {**JOB, "load": "server", "load_bound": 2e-6, "load_percentile": 90, "max_retries": 0}
+    done = client.submit(**job, user_time="60 s", wait=False)
+    ended = client.wait(done, progress=False, check=False)
+    assert ended.failure is not None
+    assert ended.failure.category == "user_input"
+    assert "can't be kept at any rate" in ended.failure.sentence
+
+
+def test_single_stream_states_the_percentile_that_counts(client: Client) -> None:
+    done = client.submit(
+        **JOB, load="single-stream", load_duration=0.3, user_time="60 s", wait=True, progress=False
+    )
+    found = client.results(done)
+    report: Any = found.report
+    assert report["primary_metric"] == "load_latency"
+    assert report["load_test"]["latency_ms"] == pytest.approx(
+        report["inference_latency"]["p90"], rel=1e-6
+    )
+
+
+def test_a_trial_that_is_longer_than_the_time_limit_is_refused(client: Client) -> None:
+    submit = ["submit", "--model", str(DEMO / "digits.onnx"), "--runtime", "ort", "--type", "TYPE1"]
+    flags = ["--target-uid", BOARD, "--load", "server", "--load-bound", "50ms", "--load-rate", "1"]
+    refused = CliRunner().invoke(app, [*submit, *flags, "--user-time", "5m", "--dry-run"])
+    assert refused.exit_code == 1, refused.output
+    assert "no board runs a trial of 6" in " ".join(refused.output.split())

@@ -329,6 +329,7 @@ def results(benchmark_id: str = ID, verdict: str = "comparable") -> Body:
         "layers": None,
         "soak": None,
         "concurrency": None,
+        "load_test": None,
         "reports": [{"attempt": 1, "received_at": "2026-11-21T08:00:03Z", "report": whole}],
         "files": [
             {
@@ -624,5 +625,62 @@ def concurrency_report(**changes: object) -> Any:
         "not_distinct": [],
         "cores": 4,
         "shared_model": True,
+        **changes,
+    }
+
+
+def load_trial(rate: float | None, p50_ms: float, **changes: object) -> Any:
+    """A trial of 662 queries; shape of the report."""
+    return {
+        "rate": rate,
+        "nb_inference": 662,
+        "planned": 662,
+        "duration_s": 662 / (rate or 100),
+        "ended": "complete",
+        "late": 1,
+        "max_late": 1,
+        "kept": True,
+        "valid": True,
+        **{
+            f"{name}{end}_ms": factor * p50_ms * by
+            for name, factor in (("latency", 3), ("p50", 1), ("p90", 2), ("p99", 3))
+            for end, by in (("", 1), ("_low", 0.98), ("_high", 1.02))
+        },
+        "queue_mean": None if rate is None else 0.4,
+        "queue_max": None if rate is None else 4,
+        "generator_late_ms": None if rate is None else 0.06,
+        "generator_late_max_ms": None if rate is None else 0.2,
+        **changes,
+    }
+
+
+def load_report(**changes: object) -> Any:
+    """A server load whose largest rate was found at 40/s; shape of the report."""
+    kept = load_trial(40.0, 12.0)
+    return {
+        "rules": "LoadGen's rules",
+        "kind": "server",
+        "percentile": 99.0,
+        "bound_ms": 50.0,
+        "seed": 7,
+        "min_duration_s": 10.0,
+        "min_queries": 662,
+        "rate": 40.0,
+        "largest_rate": 40.0,
+        "rate_not_kept": 41.5,
+        "not_kept_valid": True,
+        "ended": "found",
+        "latency_ms": 36.0,
+        "latency_ci95": [35.3, 36.7],
+        "latency_ci95_degrees": 400.0,
+        "early_stopping_ms": 48.0,
+        "alone": load_trial(None, 10.0),
+        "result": kept,
+        "trials": [
+            load_trial(50.0, 20.0, kept=False, ended="late", late=2, nb_inference=300),
+            load_trial(25.0, 11.0),
+            kept,
+            load_trial(41.5, 13.0, kept=False, late=2),
+        ],
         **changes,
     }

@@ -117,6 +117,7 @@ def test_text_that_is_made_is_json_that_every_database_takes(value: object) -> N
 def test_every_field_of_a_description_is_in_its_json_under_the_users_name() -> None:
     names = {field.name for field in fields(JobDescription)}
     in_seconds = {"user_time", "queue_timeout", "soak", "soak_window"}
+    in_seconds |= {"load_bound", "load_duration"}
     users = names - {f"{each}_s" for each in in_seconds} | in_seconds
     assert set(wire.description_to_json(make.a_description())) == users
 

@@ -1218,6 +1218,7 @@ def no_result(status: str) -> dict[str, object]:
         "layers": None,
         "soak": None,
         "concurrency": None,
+        "load_test": None,
         "reports": [],
         "files": [],
     }

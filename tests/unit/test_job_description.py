@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edgeyard.benchmark_api.schemas import fields
 from edgeyard.benchmark_api.schemas.body import WrongMediaType, check_tree, read_document, read_json
 from edgeyard.benchmark_api.schemas.description import (
+    LOAD_FIELDS,
     JobDescriptionIn,
     name_from_url,
     parse_description,
@@ -126,6 +127,7 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
     others = {"precision", "cron", "prohibit_overlap", "cron_by"}
     others |= {"keep_outputs", "profile_layers", "count", "soak", "soak_window", "concurrency"}
+    others |= set(LOAD_FIELDS)
     assert set(EVERYTHING) | set(TRAINING) | set(description()) | others == set(
         JobDescriptionIn.model_fields
     )

@@ -485,6 +485,7 @@ def test_no_result_yet_is_no_error() -> None:
         "layers": None,
         "soak": None,
         "concurrency": None,
+        "load_test": None,
         "reports": [],
         "files": [],
     }

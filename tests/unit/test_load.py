@@ -1,0 +1,379 @@
+"""Loads by LoadGen's rules: arrivals, early stopping, the search, and what is refused."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgeyard.benchmark_api.cli.load import load_table
+from edgeyard.benchmark_api.cli.output import show
+from edgeyard.benchmark_api.figures.load import load_sentence, load_test_figures
+from edgeyard.benchmark_api.figures.plots import plot_figure
+from edgeyard.benchmark_api.schemas.answers import LoadResult
+from edgeyard.devices.metrics import primary_metric
+from edgeyard.devices.runner.conditions import Watch
+from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.load import (
+    MAX_TRIALS,
+    arrivals_s,
+    load,
+    max_late,
+    min_queries,
+    reasons,
+)
+from edgeyard.devices.runner.spec import SERVER, SINGLE_STREAM, LoadRules
+from edgeyard.errors import InvalidInput, RunFailed
+from edgeyard.scheduler.engine.reports import check_report
+from edgeyard.scheduler.model.wire import description_from_json, description_to_json
+from edgeyard.scheduler.model.workload import work_of_series, workload
+from tests.builders.answers import load_report, load_trial, report
+from tests.builders.descriptions import read, refused
+from tests.builders.records import a_benchmark
+
+
+class Board:
+    """A model whose inferences take times of a virtual clock."""
+
+    inputs = (TensorSpec("x", (1,), "float32"),)
+    outputs = (TensorSpec("y", (1,), "float32"),)
+    facts: Mapping[str, object] = MappingProxyType({})
+
+    def __init__(
+        self, takes_ms: Callable[[int], float] = lambda run: 10.0, sleeps_late_ms: float = 0.0
+    ) -> None:
+        self._takes_ms, self._sleeps_late_ms = takes_ms, sleeps_late_ms
+        self.now_ns, self.runs = 0, 0
+        self.notes: list[str] = []
+        self.percents: list[float] = []
+
+    def run(self, feeds: object) -> Sequence[Any]:
+        self.now_ns += int(self._takes_ms(self.runs) * 1e6)
+        self.runs += 1
+        return [np.ones(1, np.float32)]
+
+    def clock(self) -> int:
+        self.now_ns += 1_000
+        return self.now_ns
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ns += int(seconds * 1e9 + self._sleeps_late_ms * 1e6)
+
+    def load(self, rules: LoadRules, *, min_runs: int = 20, max_s: float = 3600.0) -> Any:
+        return load(
+            self,
+            {"x": np.ones(1, np.float32)},
+            lambda: Watch(threads=1),
+            lambda percent, phase: self.percents.append(percent),
+            rules=rules,
+            min_runs=min_runs,
+            max_s=max_s,
+            clock=self.clock,
+            sleep=self.sleep,
+            note=self.notes.append,
+        )
+
+
+def server(**changes: Any) -> LoadRules:
+    fields = {"percentile": 99.0, "bound_s": 0.05, "duration_s": 10.0, **changes}
+    return LoadRules(kind=SERVER, **fields)
+
+
+def mt19937(seed: int) -> Callable[[], int]:
+    """The words of ``std::mt19937``, by the generator of Python's own library."""
+    state = [seed]
+    for at in range(1, 624):
+        state.append((1812433253 * (state[-1] ^ state[-1] >> 30) + at) & 0xFFFFFFFF)
+    twister = random.Random()
+    twister.setstate((3, (*state, 624), None))
+    return lambda: twister.getrandbits(32)
+
+
+def test_the_peer_has_the_words_of_the_standard() -> None:
+    words = mt19937(5489)
+    for _ in range(9_999):
+        words()
+    assert words() == 4123659995  # ISO/IEC 14882, [rand.predef]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])
+def test_arrivals_are_those_of_loadgen_with_the_same_seed(seed: int) -> None:
+    words, at, expected = mt19937(seed), 0.0, []
+    for _ in range(500):
+        low, high = words(), words()
+        at += -math.log(1 - (low + high * 2.0**32) / 2.0**64) / 40
+        expected.append(at)
+    assert arrivals_s(40, 500, seed) == pytest.approx(expected, rel=1e-12)
+
+
+def test_gaps_of_arrivals_are_exponential() -> None:
+    gaps = np.diff(arrivals_s(50, 20_000, 3))
+    assert gaps.mean() == pytest.approx(1 / 50, rel=0.03)
+    assert gaps.std() == pytest.approx(1 / 50, rel=0.03)
+    assert np.mean(gaps > 1 / 50) == pytest.approx(math.exp(-1), rel=0.03)
+
+
+@pytest.mark.parametrize(("percentile", "queries"), [(90, 64), (99, 662)])
+def test_as_many_queries_are_needed_as_loadgen_needs(percentile: float, queries: int) -> None:
+    share = percentile / 100
+    assert min_queries(share) == queries
+    assert (max_late(queries, share), max_late(queries - 1, share)) == (1, 0)
+
+
+@pytest.mark.parametrize(("queries", "share"), [(64, 0.9), (662, 0.99), (5000, 0.99)])
+def test_so_few_late_queries_are_seen_by_chance_once_in_a_hundred_trials(
+    queries: int, share: float
+) -> None:
+    def at_most(late: int) -> float:
+        return sum(
+            math.comb(queries, k) * (1 - share) ** k * share ** (queries - k)
+            for k in range(late + 1)
+        )
+
+    allowed = max_late(queries, share)
+    assert at_most(allowed) <= 0.01 < at_most(allowed + 1)
+
+
+def test_single_stream_lasts_its_time_and_its_count() -> None:
+    rules = LoadRules(kind=SINGLE_STREAM, percentile=90, duration_s=2.0)
+    found = Board(lambda run: 10.0 + run % 10).load(rules)
+    report = found.as_json()
+    assert report["result"]["duration_s"] >= 2.0
+    assert report["result"]["nb_inference"] == pytest.approx(2.0 / 0.0145, rel=0.05)
+    assert report["latency_ms"] == pytest.approx(18, abs=0.5)
+    assert report["early_stopping_ms"] >= report["latency_ms"]
+    assert report["rate"] is None
+    few = Board(lambda run: 100.0).load(LoadRules(kind=SINGLE_STREAM, percentile=99))
+    assert few.as_json()["result"]["nb_inference"] == 662
+    many = Board().load(LoadRules(kind=SINGLE_STREAM, percentile=90, duration_s=0.1), min_runs=500)
+    assert many.as_json()["result"]["nb_inference"] == 500
+
+
+def test_latencies_of_a_queue_are_those_of_lindleys_recursion() -> None:
+    found = Board().load(server(rate=70.0, bound_s=1.0, seed=5))
+    latencies = found.measurement.latencies_ms
+    arrivals_ms = arrivals_s(70.0, len(latencies), 5) * 1e3
+    ends, free = [], 0.0
+    for arrives in arrivals_ms:
+        free = max(free, arrives) + 10
+        ends.append(free)
+    assert latencies == pytest.approx(np.array(ends) - arrivals_ms, abs=1.0)
+    report = found.as_json()
+    assert report["result"]["duration_s"] >= 10
+    assert report["result"]["queue_max"] >= 2
+    assert report["result"]["kept"] is True
+    assert (report["rate"], report["largest_rate"]) == (70.0, None)
+
+
+def test_the_largest_rate_that_keeps_the_bound_is_found_by_bisection() -> None:
+    board = Board()
+    found = board.load(server())
+    report = found.as_json()
+    kept, other = report["largest_rate"], report["rate_not_kept"]
+    assert kept < other <= 1.05 * kept
+    assert report["ended"] == "found"
+    by_rate = sorted(report["trials"], key=lambda each: each["rate"])
+    verdicts = [each["kept"] for each in by_rate]
+    assert verdicts == sorted(verdicts, reverse=True), "kept below, not above"
+    assert len(by_rate) <= MAX_TRIALS
+    result = report["result"]
+    assert result["rate"] == kept
+    assert result["p50_ms"] <= result["p90_ms"] <= result["p99_ms"] <= 50
+    assert result["late"] <= result["max_late"]
+    # a queue of one server that takes 10 ms can't take more than 100/s
+    assert 50 < kept < 100
+    primary = primary_metric({"benchmark_type": "TYPE1", **_stated(found)})
+    assert primary is not None
+    assert (primary.metric.name, primary.value) == ("load_rate", kept)
+    assert primary.metric.better == "higher"
+    assert not reasons(report)
+    assert any(note.startswith("trial 2 at") and "bound kept at" in note for note in board.notes)
+    assert board.percents == sorted(board.percents)
+
+
+def _stated(found: Any) -> dict[str, Any]:
+    return {**found.measurement.as_json(), "load_test": found.as_json()}
+
+
+def test_the_same_seed_finds_the_same_rate_and_another_one_similar() -> None:
+    first, again, other = (
+        Board().load(server(seed=seed, duration_s=100.0)).as_json()["largest_rate"]
+        for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert other == pytest.approx(first, rel=0.2)
+
+
+def test_a_bound_that_no_rate_keeps_is_said_before_the_search() -> None:
+    with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
+        Board().load(server(bound_s=0.009))
+    assert failed.value.category == "user_input"
+    assert "median 10" in failed.value.sentence
+    assert "larger load_bound" in failed.value.sentence
+
+
+def test_a_tail_that_no_rate_keeps_is_said_too() -> None:
+    with pytest.raises(RunFailed, match="can't be kept at any rate"):
+        Board(lambda run: 100.0 if run % 40 == 0 else 10.0).load(server())
+
+
+def test_a_search_that_has_no_time_left_states_what_it_knows() -> None:
+    whole = Board()
+    whole.load(server())
+    report = Board().load(server(), max_s=0.6 * whole.now_ns / 1e9).as_json()
+    assert report["ended"] == "time"
+    assert report["largest_rate"] > 0
+    assert [each.code for each in reasons(report)] == ["bracket_wide"]
+
+
+def test_no_time_for_one_trial_is_a_timeout() -> None:
+    with pytest.raises(RunFailed, match="longer user_time") as failed:
+        Board().load(server(), max_s=9.0)
+    assert failed.value.category == "timeout"
+
+
+def test_a_generator_that_is_late_makes_its_trials_invalid() -> None:
+    with pytest.raises(RunFailed, match="generator itself was late by") as failed:
+        Board(sleeps_late_ms=5.0).load(server())
+    assert failed.value.category == "user_input"
+    fixed = Board(sleeps_late_ms=5.0).load(server(rate=30.0)).as_json()
+    assert fixed["result"]["valid"] is False
+    assert fixed["result"]["generator_late_ms"] == pytest.approx(5, abs=0.3)
+    (found,) = [each for each in reasons(fixed) if each.code == "generator_late"]
+    assert found.invalid
+    on_time = Board(sleeps_late_ms=0.05).load(server(rate=30.0)).as_json()
+    assert on_time["result"]["valid"] is True
+
+
+def test_a_queue_that_grows_ends_its_trial() -> None:
+    report = Board().load(server(rate=1000.0)).as_json()
+    assert report["result"]["ended"] == "queue"
+    assert report["result"]["kept"] is False
+    assert report["result"]["queue_max"] < 2000
+    (found,) = [each for each in reasons(report) if each.code == "rate_not_sustained"]
+    assert found.invalid
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"load": "offline"}, "/load"),
+        ({"load": "server"}, "/load_bound"),
+        ({"load": "server", "load_bound": "0.1 us"}, "/load_bound"),
+        ({"load": "server", "load_bound": 0.1, "load_percentile": 100}, "/load_percentile"),
+        ({"load": "server", "load_bound": 0.1, "load_seed": -1}, "/load_seed"),
+        ({"load": "server", "load_bound": 0.1, "load_rate": 0}, "/load_rate"),
+        ({"load": "server", "load_bound": 0.1, "load_rate": 1e6}, "/load_rate"),
+        ({"load": "server", "load_bound": 0.1, "nb_inference": 2_000_000}, "/nb_inference"),
+        ({"load": "server", "load_bound": 0.1, "soak": "30 min"}, "/load"),
+        ({"load": "single-stream", "precision": "2 %"}, "/load"),
+        ({"load": "single-stream", "concurrency": 2}, "/load"),
+        ({"load": "single-stream", "profile_layers": True}, "/load"),
+        ({"load": "single-stream", "load_bound": "20 ms"}, "/load_bound"),
+        ({"load": "single-stream", "load_rate": 5}, "/load_rate"),
+        ({"load": "single-stream", "load_seed": 5}, "/load_seed"),
+        ({"load_bound": "20 ms"}, "/load_bound"),
+        ({"load": "single-stream", "benchmark_type": "TYPE2", "dataset": "d.npz"}, "/load"),
+    ],
+)
+def test_what_a_load_can_not_be_is_refused_with_its_field(
+    fields: dict[str, object], pointer: str
+) -> None:
+    assert pointer in [each.pointer for each in refused(**fields)]
+
+
+def test_a_load_is_stored_as_it_was_stated() -> None:
+    stated = {"load": "server", "load_bound": "20 ms", "load_seed": 3, "load_duration": "1 min"}
+    found = read(**stated, load_percentile=95)
+    assert found.load_rules == LoadRules(
+        kind=SERVER, percentile=95.0, duration_s=60.0, bound_s=0.02, seed=3
+    )
+    assert description_from_json(description_to_json(found)) == found
+    assert read(load="single-stream").load_rules == LoadRules(kind=SINGLE_STREAM, percentile=90.0)
+    assert read().load_rules is None
+
+
+def test_another_load_is_other_work_with_its_own_metric() -> None:
+    found, series = [], set()
+    bound = {"load": "server", "load_bound": 0.02}
+    stated: list[dict[str, object]] = [
+        {"load": "single-stream"},
+        bound,
+        {**bound, "load_rate": 30},
+        {**bound, "load_seed": 1},
+    ]
+    for each in stated:
+        made = a_benchmark(description=read(**each))
+        work = workload(made, {})
+        found.append((work["load"], work["metric"]))
+        series.add(work_of_series(made, {}))
+    rate = "load_rate in 1/s, higher is better"
+    latency = "load_latency in ms, lower is better"
+    assert found == [
+        ("single-stream by LoadGen's rules: p90, 10 s", latency),
+        ("server by LoadGen's rules: p99 within 20 ms, 10 s, seed 0", rate),
+        ("server by LoadGen's rules: p99 within 20 ms, 30/s, 10 s, seed 0", latency),
+        ("server by LoadGen's rules: p99 within 20 ms, 10 s, seed 1", rate),
+    ]
+    assert len(series) == 4
+
+
+def test_only_a_load_makes_its_rate_primary() -> None:
+    own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="load_rate")
+    check_report({**own, "load_test": load_report()}, "b-1")
+    with pytest.raises(InvalidInput, match="primary"):
+        check_report(own, "b-1")
+
+
+def a_load(**changes: object) -> LoadResult:
+    return msgspec.convert(load_report(**changes), LoadResult)
+
+
+def test_what_the_runner_writes_is_what_the_api_answers() -> None:
+    for rules in (server(), server(rate=30.0), LoadRules(kind=SINGLE_STREAM, percentile=90)):
+        written = Board().load(rules).as_json()
+        answered = msgspec.to_builtins(msgspec.convert(written, LoadResult))
+        assert answered == written
+
+
+def test_the_pictures_show_latencies_the_bound_and_the_queue_by_rate(tmp_path: Path) -> None:
+    latency, queue = load_test_figures(a_load())
+    assert [each.name for each in latency.series] == ["p50", "p90", "p99", "bound"]
+    assert [each.x for each in queue.series[0].samples] == [25, 40, 41.5, 50]
+    assert [each.x for each in latency.marks] == [40]
+    plot_figure([latency, queue], tmp_path / "load.svg")
+    ElementTree.parse(tmp_path / "load.svg")
+
+
+def test_the_sentence_states_the_rules_the_rates_and_the_lateness() -> None:
+    assert load_sentence(a_load()) == (
+        "By LoadGen's rules (server, seed 7, no MLPerf result) the largest rate that keeps 50 ms "
+        "at 99 % is 40 queries/s, and 41.5/s did not keep it, in 4 trials. There 1 of 662 queries "
+        "were late, 1 allowed. The generator itself was late by 0.06 ms at 99 %."
+    )
+    invalid = [load_trial(40.0, 12.0), load_trial(41.5, 13.0, valid=False)]
+    assert "Trials from 41.5/s on were invalid" in load_sentence(a_load(trials=invalid))
+    assert "not kept at 40 queries/s" in load_sentence(
+        a_load(largest_rate=None, result=load_trial(40.0, 12.0, kept=False))
+    )
+    single = load_sentence(a_load(kind="single-stream", bound_ms=None, percentile=90.0))
+    assert "early stopping: 48 ms" in single
+
+
+def test_the_table_has_a_row_for_each_trial_in_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show(*load_table(a_load()))
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line for line in lines if not line.startswith("By LoadGen's rules")]
+    assert max(map(len, rows)) <= 80
+    assert [line.split()[0] for line in rows[3:7]] == ["50", "25", "40", "41.5"]
