@@ -122,6 +122,7 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("model_sha256", text),
                 ("model_bytes", pa.int64()),
                 ("variant", text),
+                ("load", text),
             ]
         ),
         "decisions": pa.schema(
@@ -230,6 +231,7 @@ def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
 def _benchmarks(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     from edgeyard.scheduler.model import strict_json, wire
     from edgeyard.scheduler.model.benchmark import FileRole
+    from edgeyard.scheduler.model.workload import load_text
     from edgeyard.scheduler.ports import BenchmarkFilter
     from edgeyard.scheduler.prediction.history import variant_of
 
@@ -254,6 +256,7 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
                     "model_sha256": None if model is None else model.sha256,
                     "model_bytes": None if model is None else model.size_bytes,
                     "variant": variant_of(each),
+                    "load": load_text(each.description),
                 }
         if cursor is None:
             return

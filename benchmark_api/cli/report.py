@@ -19,11 +19,14 @@ from edgeyard.benchmark_api.cli.output import (
     ratio_text,
     reasons_of,
     size,
+    three_digits,
     timed_together,
 )
+from edgeyard.benchmark_api.figures.loads import load_figures, load_rows, load_sentence_of
 from edgeyard.benchmark_api.figures.results import comparison_figures, front_figures
 from edgeyard.benchmark_api.figures.svg import FIGURE_STYLE, svg_figure
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.schemas.answers import Results
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
     differences,
@@ -44,12 +47,13 @@ font-variant-numeric:tabular-nums}td.dim{opacity:.5}.suspect{color:#b36b00}.inva
 """
 
 
-def report_page(rows: Sequence[Row], title: str) -> str:
+def report_page(rows: Sequence[Row], title: str, loads: Sequence[Results] = ()) -> str:
     """Return rows of `compare` as a page.
 
     Args:
         rows: Compared results.
         title: Campaign or tag that they belong to; "": none.
+        loads: Those of them whose load is a soak, several callers, or by LoadGen's rules.
     """
     heading = f"Benchmarks of {title}" if title else "Benchmarks"
     page = [
@@ -61,6 +65,7 @@ def report_page(rows: Sequence[Row], title: str) -> str:
         *_common(rows),
         *_chart(rows),
         *_table(rows),
+        *_loads(loads),
         *_remarks(rows),
         "</html>\n",
     ]
@@ -124,6 +129,30 @@ def _table(rows: Sequence[Row]) -> list[str]:
         lines.append("<tr>" + "".join(cells))
     lines.append("</table></div>")
     return lines
+
+
+def _loads(loads: Sequence[Results]) -> list[str]:
+    """Return a section for each load: what it showed, its figures, and a table of its parts."""
+    lines = []
+    for each in loads:
+        rows = load_rows(each)
+        if not rows:
+            continue
+        model = "" if each.summary is None else f"{each.summary.model} · "
+        lines.append(f"<h2>Load of {_text(model)}{_text(each.benchmark_id)}</h2>")
+        lines.append(f"<p>{_text(load_sentence_of(each))}</p>")
+        lines += map(svg_figure, load_figures(each))
+        heads = "".join(f"<th class=n>{_text(name)}" for name in rows[0])
+        lines.append(f"<div class=wide><table><tr>{heads}")
+        for row in rows:
+            cells = "".join(f"<td class=n>{_text(_number(value))}" for value in row.values())
+            lines.append(f"<tr>{cells}")
+        lines.append("</table></div>")
+    return lines
+
+
+def _number(value: object) -> object:
+    return three_digits(value) if isinstance(value, float) else value
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:

@@ -94,7 +94,7 @@ def results(
         raise InvalidInput.at("--html", f"can't write {html.name!r}", "a file that ends in .html")
     if html is not None:
         check_output(html, "--html")
-    from edgeyard.benchmark_api.sdk.comparison import compare
+    from edgeyard.benchmark_api.sdk.comparison import compare, workload_text
     from edgeyard.benchmark_api.sdk.fronts import with_fronts
 
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
@@ -127,7 +127,12 @@ def results(
     if html is not None:
         from edgeyard.benchmark_api.cli.report import report_page
 
-        write_output(html, "--html", report_page(rows, campaign or tag or ""))
+        loads = [
+            session.client.results(plain(row.get("benchmark_id"))).answer
+            for row in rows
+            if workload_text(row, "load")
+        ]
+        write_output(html, "--html", report_page(rows, campaign or tag or "", loads))
         session.report(f"wrote {html}")
     if plot is not None:
         from edgeyard.benchmark_api.cli.output import accuracy
@@ -335,7 +340,12 @@ def _show_one(session: Session, found: Results) -> None:
 
 
 def _csv_rows(found: Results) -> list[Row]:
-    """Return the row of the data frame; with the user's own inputs, one for each of their sets."""
+    """Return the row of the data frame.
+
+    There are several of a result with the user's own inputs, one for each of their sets, and of a
+    load: one for each window of a soak, number of callers, or trial.
+    """
+    from edgeyard.benchmark_api.figures.loads import load_rows
     from edgeyard.benchmark_api.sdk.comparison import compare, frame_row
     from edgeyard.benchmark_api.sdk.fronts import with_fronts
 
@@ -351,6 +361,7 @@ def _csv_rows(found: Results) -> list[Row]:
         inputs = [{"name": name, **array} for name, array in each["feeds"].items()]
         workload = {**as_json(found.summary.workload), "inputs": inputs}
         rows.append({**frame_row({**shared, **of_set, "workload": workload}), "set": each["name"]})
+    rows += [{**frame_row(row), **each} for each in load_rows(found.answer)]
     return rows or [frame_row(row)]
 
 

@@ -78,7 +78,7 @@ def workload_of(
         "inputs": inputs,
         "batch_size": batch_size if is_number else None,
         "training": dict(config) or None,
-        "load": _load(description),
+        "load": load_text(description),
         "metric": _metric(description, report),
     }
 
@@ -160,7 +160,7 @@ def _metric(description: JobDescription, report: Mapping[str, object]) -> str | 
     return P50.sentence if kind in STANDARD_TYPES else None
 
 
-def _load(description: JobDescription) -> str | None:
+def load_text(description: JobDescription) -> str | None:
     """Return how the model is called, in words; None: by one caller for a number of runs."""
     if description.soak_s is not None:
         return f"soak of {description.soak_s:g} s"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -197,3 +199,24 @@ def test_a_trial_that_is_longer_than_the_time_limit_is_refused(client: Client) -
     refused = CliRunner().invoke(app, [*submit, *flags, "--user-time", "5m", "--dry-run"])
     assert refused.exit_code == 1, refused.output
     assert "no board runs a trial of 6" in " ".join(refused.output.split())
+
+
+def test_a_soak_has_lines_of_csv_and_a_section_of_the_html_page(
+    client: Client, tmp_path: Path
+) -> None:
+    done = client.submit(
+        **JOB, soak=0.6, soak_window=0.2, user_time="60 s", wait=True, progress=False
+    )
+    windows = client.results(done).report["soak"]["windows"]
+    shown = CliRunner().invoke(app, ["results", done.benchmark_id, "-o", "csv"])
+    lines = list(csv.DictReader(io.StringIO(shown.stdout)))
+    assert [float(each["window_p50_ms"]) for each in lines] == pytest.approx(
+        [each["p50_ms"] for each in windows]
+    )
+    page = tmp_path / "page.html"
+    written = CliRunner().invoke(app, ["results", done.benchmark_id, "--html", str(page)])
+    assert written.exit_code == 0, written.output
+    text = page.read_text("utf-8")
+    assert "Load of digits.onnx" in text
+    assert "window_p50_ms" in text
+    assert "Median latency" in text or "p50" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,11 @@ import pytest
 
 from edgeyard.benchmark_api.cli.load import load_table
 from edgeyard.benchmark_api.cli.output import show
+from edgeyard.benchmark_api.cli.report import report_page
 from edgeyard.benchmark_api.figures.load import load_sentence, load_test_figures
+from edgeyard.benchmark_api.figures.loads import load_figures, load_rows, load_sentence_of
 from edgeyard.benchmark_api.figures.plots import plot_figure
-from edgeyard.benchmark_api.schemas.answers import LoadResult
+from edgeyard.benchmark_api.schemas.answers import LoadResult, Results
 from edgeyard.devices.metrics import primary_metric
 from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.engine import TensorSpec
@@ -35,7 +38,14 @@ from edgeyard.errors import InvalidInput, RunFailed
 from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
 from edgeyard.scheduler.model.workload import work_of_series, workload
-from tests.builders.answers import load_report, load_trial, report
+from tests.builders.answers import (
+    concurrency_report,
+    load_report,
+    load_trial,
+    report,
+    results,
+    soak_report,
+)
 from tests.builders.descriptions import read, refused
 from tests.builders.records import a_benchmark
 
@@ -377,3 +387,30 @@ def test_the_table_has_a_row_for_each_trial_in_80_columns(
     rows = [line for line in lines if not line.startswith("By LoadGen's rules")]
     assert max(map(len, rows)) <= 80
     assert [line.split()[0] for line in rows[3:7]] == ["50", "25", "40", "41.5"]
+
+
+@pytest.mark.parametrize(
+    ("part", "reported", "column"),
+    [
+        ("soak", soak_report(), "window_p50_ms"),
+        ("concurrency", concurrency_report(), "level_runs_per_s"),
+        ("load_test", load_report(), "trial_rate"),
+    ],
+)
+def test_each_load_has_a_section_of_the_page_and_rows_of_an_export(
+    part: str, reported: Any, column: str
+) -> None:
+    found = msgspec.convert({**results(), part: reported}, Results)
+    rows = load_rows(found)
+    assert len(rows) > 1
+    assert all(column in each for each in rows)
+    page = report_page([], "", [found])
+    assert load_sentence_of(found) in html.unescape(page)
+    assert column in page
+    assert page.count('<figure class="edgeyard-figure') == len(load_figures(found)) > 0
+
+
+def test_other_results_have_no_section() -> None:
+    found = msgspec.convert(results(), Results)
+    assert load_rows(found) == []
+    assert "Load of" not in report_page([], "", [found])
