@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.sdk.model_folder import with_weights
 
 ALTERNATIONS = 24
 SOAK_S, SOAK_WINDOW_S = 180, 60
+LOAD_RATE, LOAD_SEED, LOAD_QUERIES, LOAD_ALTERNATIONS = 40, 7, 700, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,43 @@ def run():  # from an array to an array, as the other engines
 }
 
 
+_LOADGEN = """
+import queue, re, threading
+import mlperf_loadgen as loadgen
+rate, seed, folder = float(sys.argv[5]), int(sys.argv[6]), sys.argv[7]
+for _ in range(warmup):
+    run()
+waiting = queue.SimpleQueue()
+def work():
+    while (query := waiting.get()) is not None:
+        run()
+        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(query, 0, 0)])
+worker = threading.Thread(target=work)
+worker.start()
+settings = loadgen.TestSettings()
+settings.scenario = loadgen.TestScenario.Server
+settings.mode = loadgen.TestMode.PerformanceOnly
+settings.server_target_qps = rate
+settings.server_target_latency_ns = 10**10
+settings.server_target_latency_percentile = 0.99
+settings.min_query_count = settings.max_query_count = runs
+settings.min_duration_ms = 0
+settings.schedule_rng_seed = seed
+logs = loadgen.LogSettings()
+logs.log_output.outdir = folder
+logs.log_output.copy_summary_to_stdout = False
+sut = loadgen.ConstructSUT(lambda samples: [waiting.put(each.id) for each in samples] and None,
+                           lambda: None)
+qsl = loadgen.ConstructQSL(1, 1, lambda samples: None, lambda samples: None)
+loadgen.StartTestWithLogSettings(sut, qsl, settings, logs)
+waiting.put(None)
+worker.join()
+summary = open(os.path.join(folder, "mlperf_log_summary.txt")).read()
+found = re.search(r"99.00 percentile latency .ns.\\s*: (\\d+)", summary)
+print(json.dumps(int(found.group(1)) / 1e6))
+"""
+
+
 def run() -> list[Row]:
     """One row a network and engine."""
     with (
@@ -115,7 +153,7 @@ def run() -> list[Row]:
         edgeyard(Path(folder) / "data") as server,
     ):
         rows = [_network(server, case) for case in cases(Path(folder))]
-        return [*rows, _soak(server)]
+        return [*rows, _soak(server), _server(server, light("squeezenet"))]
 
 
 def _network(server: Server, case: Case) -> Row:
@@ -164,6 +202,59 @@ def _soak(server: Server) -> Row:
         note=f"processor time outside inferences, divided by the time of a soak of {SOAK_S} s, "
         f"windows of {SOAK_WINDOW_S} s; at most 0.01",
     )
+
+
+def _server(server: Server, model: Path) -> Row:
+    """Return the p99 of a server load against the real LoadGen's, at one rate."""
+    name = str(server.upload(model)["name"])
+    job: dict[str, object] = {
+        "model": name,
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target_uid": "emumid-0001-0001",
+        "load": "server",
+        "load_bound": 10,
+        "load_rate": LOAD_RATE,
+        "load_seed": LOAD_SEED,
+        "nb_inference": LOAD_QUERIES,
+        "load_duration": 1,
+    }
+    ours, theirs, ratios = [], [], []
+    for turn in range(LOAD_ALTERNATIONS):
+        if turn % 2:
+            a, b = float(_report(server, job)["load_test"]["result"]["p99_ms"]), _loadgen(model)
+        else:
+            b, a = _loadgen(model), float(_report(server, job)["load_test"]["result"]["p99_ms"])
+        ours.append(a)
+        theirs.append(b)
+        ratios.append(a / b)
+    ratio, low, high = median_interval(ratios)
+    return Row(
+        "server p99",
+        median(ours),
+        "ms",
+        median(theirs),
+        ratio,
+        f"peer: LoadGen with the same arrivals at {LOAD_RATE}/s and a bare ort loop on CPU 0; "
+        f"{LOAD_ALTERNATIONS} alternations of {LOAD_QUERIES} queries; interval of the median ratio "
+        f"{low:.3f}-{high:.3f}, which has to hold 1",
+    )
+
+
+def _loadgen(model: Path) -> float:
+    """Return the p99 by the real LoadGen, ms."""
+    with tempfile.TemporaryDirectory(prefix="edgeyard-bench-") as folder:
+        script = f"{_HEAD}{_BARE['ort']}{_LOADGEN}"
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c", script, str(model), "1", "0", str(LOAD_QUERIES)),
+                *(str(LOAD_RATE), str(LOAD_SEED), folder),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=300,
+        )
+    return float(json.loads(done.stdout))
 
 
 def _ours(server: Server, model: str, case: Case) -> float:

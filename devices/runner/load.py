@@ -99,6 +99,7 @@ Sleep = Callable[[float], None]
 def arrivals_s(rate: float, count: int, seed: int) -> NDArray[np.float64]:
     """Return when queries arrive, those of LoadGen with this seed: shape (count,), seconds.
 
+    The first one arrives at once.
     LoadGen takes the gaps from ``std::exponential_distribution`` on ``std::mt19937``: -log(1 - u)
     / rate, where u is made of two words of 32 bits, the low one first.
 
@@ -108,10 +109,8 @@ def arrivals_s(rate: float, count: int, seed: int) -> NDArray[np.float64]:
     """
     words = np.random.RandomState(seed).bytes(8 * count)
     shares = np.frombuffer(words, "<u8").astype(np.float64) / 2.0**64
-    found: NDArray[np.float64] = np.cumsum(
-        -np.log(1 - np.minimum(shares, np.nextafter(1.0, 0.0))) / rate
-    )
-    return found
+    gaps = -np.log(1 - np.minimum(shares, np.nextafter(1.0, 0.0))) / rate
+    return np.concatenate([[0.0], np.cumsum(gaps[:-1])])
 
 
 def trial_s(rules: LoadRules, min_runs: int) -> float:

@@ -118,9 +118,9 @@ def test_the_peer_has_the_words_of_the_standard() -> None:
 def test_arrivals_are_those_of_loadgen_with_the_same_seed(seed: int) -> None:
     words, at, expected = mt19937(seed), 0.0, []
     for _ in range(500):
+        expected.append(at)
         low, high = words(), words()
         at += -math.log(1 - (low + high * 2.0**32) / 2.0**64) / 40
-        expected.append(at)
     assert arrivals_s(40, 500, seed) == pytest.approx(expected, rel=1e-12)
 
 
