@@ -411,10 +411,10 @@ def load(
     with collections_paused():
         if rules.kind != SERVER:
             only = sender.single_stream(rules.duration_s)
-            found = _Found(None, [only], only, None, "fixed")
+            found = _Outcome(None, [only], only, None, "fixed")
         elif rules.rate is not None:
             only = sender.server(rules.rate, gives_up=False)
-            found = _Found(None, [only], only, None, "fixed")
+            found = _Outcome(None, [only], only, None, "fixed")
         else:
             found = _search(sender, rules, ready)
     if found.result.ended == "time":
@@ -428,7 +428,7 @@ def load(
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Outcome:
     alone: Optional[Trial]
     trials: Sequence[Trial]
     result: Trial
@@ -436,7 +436,7 @@ class _Found:
     ended: str
 
 
-def _load(rules: LoadRules, queries: int, found: _Found, ready: Ready) -> Load:
+def _load(rules: LoadRules, queries: int, found: _Outcome, ready: Ready) -> Load:
     result = found.result
     conditions = together([each.conditions for each in found.trials])
     return Load(
@@ -465,7 +465,7 @@ def _load(rules: LoadRules, queries: int, found: _Found, ready: Ready) -> Load:
     )
 
 
-def _search(sender: "_Sender", rules: LoadRules, ready: Ready) -> _Found:
+def _search(sender: "_Sender", rules: LoadRules, ready: Ready) -> _Outcome:
     """Find the largest rate that keeps the bound.
 
     Raises:
@@ -498,7 +498,7 @@ def _search(sender: "_Sender", rules: LoadRules, ready: Ready) -> _Found:
         rate = _next_rate(low, high)
     if best is None:
         raise _none_kept(trials, rules, ended, rate)
-    return _Found(alone, trials, best, worst, ended)
+    return _Outcome(alone, trials, best, worst, ended)
 
 
 def _next_rate(low: Optional[float], high: Optional[float]) -> float:

@@ -205,7 +205,7 @@ def test_a_soak_has_lines_of_csv_and_a_section_of_the_html_page(
     client: Client, tmp_path: Path
 ) -> None:
     done = client.submit(
-        **JOB, soak=0.6, soak_window=0.2, user_time="60 s", wait=True, progress=False
+        **JOB, soak=0.75, soak_window=0.25, user_time="60 s", wait=True, progress=False
     )
     windows = client.results(done).report["soak"]["windows"]
     shown = CliRunner().invoke(app, ["results", done.benchmark_id, "-o", "csv"])
