@@ -37,6 +37,7 @@ from edgeyard.plugins.scorers.campaign_spread import CampaignSpread
 from edgeyard.plugins.scorers.cheapest import Cheapest
 from edgeyard.plugins.scorers.comparable import Comparable
 from edgeyard.plugins.scorers.fastest import Fastest
+from edgeyard.plugins.scorers.frugal import Frugal
 from edgeyard.plugins.scorers.host_load import HostLoad
 from edgeyard.plugins.scorers.ilp import AssignmentScorer, CompletionIlp, DeadlinesIlp, FairnessIlp
 from edgeyard.plugins.scorers.learned import learned
@@ -94,6 +95,7 @@ _SCORERS: Mapping[str, Callable[[], Scorer]] = {
     "comparable": Comparable,
     "failure_model": FailureModel,
     "fastest": Fastest,
+    "frugal": Frugal,
     "host_load": HostLoad,
     "ilp_completion": CompletionIlp,
     "ilp_deadlines": DeadlinesIlp,

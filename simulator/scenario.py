@@ -97,7 +97,8 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
             on its host when it starts; such runs are not comparable. 0: hosts disturb no run.
         sharing: So many neighbours on one host share cores: one of them measures at a time.
         idle_w: Electric power of a board that waits, watts; with ``busy_w`` energy is reported.
-        busy_w: The same of one that runs a benchmark.
+        busy_w: The same of one that runs a benchmark; times the run time it is the energy that the
+            run states, from which policies predict that of the next ones.
         faults: Instead of the scenario's.
         task_rates: Instead of the ``task_rate`` of the faults, by ``target_uid``.
         loading_s: Median time for which a run holds its board before it begins.

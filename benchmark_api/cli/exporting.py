@@ -154,6 +154,7 @@ def schemas() -> dict[str, pyarrow.Schema]:
                 ("wait_s", number),
                 ("run_s", number),
                 ("loading_s", number),
+                ("energy_j", number),
                 ("failure_category", text),
                 ("latency_p50_ms", number),
                 ("primary_metric", text),

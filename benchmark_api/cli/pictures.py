@@ -445,6 +445,13 @@ _BOARD_COLUMNS = (
         of=lambda row: f"{row.get('reason')}: {row.get('sentence')}" if row.get("reason") else "",
     ),
     Column(title="COST, S", of=number_field("cost_s", ".0f"), right=True, from_width=100),
+    Column(
+        title="J",
+        of=number_field("energy_j", ".3g"),
+        right=True,
+        from_width=100,
+        always=False,
+    ),
     Column(title="CREDITS ≤", of=number_field("max_credits", "g"), right=True, from_width=100),
 )
 

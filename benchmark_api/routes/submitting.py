@@ -648,6 +648,9 @@ def would_happen(
                 sentence=verdict.sentence,
                 cost_s=verdict.cost_s,
                 cost_error_s=verdict.cost_error_s,
+                energy_j=verdict.energy_j,
+                energy_low_j=verdict.energy_low_j,
+                energy_high_j=verdict.energy_high_j,
                 max_credits=credits,
             )
         )

@@ -241,6 +241,9 @@ def _verdict(verdict: Verdict) -> shapes.Verdict:
         cost_s=verdict.cost_s,
         cost_error_s=verdict.cost_error_s,
         cost_parts_s=dict(verdict.cost_parts_s),
+        energy_j=verdict.energy_j,
+        energy_low_j=verdict.energy_low_j,
+        energy_high_j=verdict.energy_high_j,
     )
 
 

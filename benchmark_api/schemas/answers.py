@@ -219,8 +219,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
     ``reason`` is null where it fits and is free; ``never``: waiting won't help. ``scores`` are the
     scorers' own, each in its unit, null where a scorer abstained. ``cost_s`` is what a run there is
     expected to cost in seconds, ``cost_error_s`` its standard error and ``cost_parts_s`` what it is
-    made of: the run itself, failures, credits and joules; null where nothing is known. ``score``
-    compares boards with the best one, 1.
+    made of: the run itself, failures, credits and joules; null where nothing is known.
+    ``energy_j`` is the predicted energy of the run there in joules, with the 95 % interval of the
+    next run, ``energy_low_j`` to ``energy_high_j``. ``score`` compares boards with the best one, 1.
     """
 
     target_uid: str
@@ -232,6 +233,9 @@ class Verdict(Struct, frozen=True, kw_only=True):
     cost_s: float | None
     cost_error_s: float | None
     cost_parts_s: dict[str, float | None]
+    energy_j: float | None
+    energy_low_j: float | None
+    energy_high_j: float | None
 
 
 class ScorerPart(Struct, frozen=True, kw_only=True):
@@ -406,6 +410,7 @@ class BoardVerdict(Struct, frozen=True, kw_only=True):
     ``fits``: it could run it now; ``never``: waiting will not help. ``reason`` is a code, null
     where it fits. ``state`` is that of the board. ``cost_s`` is what a run there is expected to
     cost in seconds, ``cost_error_s`` its standard error; null where nothing is known.
+    ``energy_j`` is its predicted energy in joules with the 95 % interval of the next run.
     ``max_credits`` are reserved for an attempt there, and are the most that it can cost.
     """
 
@@ -418,6 +423,9 @@ class BoardVerdict(Struct, frozen=True, kw_only=True):
     sentence: str
     cost_s: float | None
     cost_error_s: float | None
+    energy_j: float | None
+    energy_low_j: float | None
+    energy_high_j: float | None
     max_credits: float
 
 

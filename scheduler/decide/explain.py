@@ -16,6 +16,7 @@ from edgeyard.scheduler.framework.batch import NO_ROW
 from edgeyard.scheduler.framework.extra import EXTRA_INPUT_PATTERN, extra_problem
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import Explanation, Placement, ScorerPart, Verdict
+from edgeyard.scheduler.prediction.estimates import past_pairs
 
 
 class Explainer:
@@ -182,6 +183,7 @@ class Explainer:
         scores = decided.scores
         pair = scores.pairs.at(row, board)
         costs = scores.costs
+        energy_j, energy_low_j, energy_high_j = (_number(each, pair) for each in self._energies)
         return Verdict(
             target_uid=uid,
             reason=None,
@@ -193,9 +195,18 @@ class Explainer:
             cost_parts_s={}
             if costs is None
             else {name: _number(part, pair) for name, part in costs.parts_s.items()},
+            energy_j=energy_j,
+            energy_low_j=energy_low_j,
+            energy_high_j=energy_high_j,
         )
 
+    @cached_property
+    def _energies(self) -> tuple[NDArray[np.floating], ...]:
+        """Return the predicted energy of each pair, and the ends of its 95 % interval."""
+        past = past_pairs(self._decided.batch, self._decided.scores.pairs)
+        return tuple(past.energies(quantile) for quantile in (0.5, 0.025, 0.975))
 
-def _number(values: NDArray[np.float32], pair: int | None) -> float | None:
+
+def _number(values: NDArray[np.floating], pair: int | None) -> float | None:
     value = math.nan if pair is None else float(values[pair])
     return None if math.isnan(value) else value

@@ -1264,6 +1264,7 @@ def _outcome(
         primary_unit=primary.metric.unit if primary else None,
         primary_better=primary.metric.better if primary else None,
         primary_value=primary.value if primary else None,
+        energy_j=_joules(report) or None,
         workload=workload_digest(benchmark, report) if error is not None and report else None,
         primary_error=error,
     )

@@ -58,6 +58,10 @@ class PriorityMode(StrEnum):
     FIFO = "fifo"  # one constant for all: order of submission
 
 
+_OF_ENERGY, _OF_COSTS = "frugal", "expected_cost"
+"""The scorer whose weight is ``energy_weight_s_per_j``, and the aggregator that counts joules."""
+
+
 class Backfill(StrEnum):
     """Which jobs may start before the first, where jobs take several nodes or parts of them.
 
@@ -152,6 +156,8 @@ class Policy:
     """A validated policy: the plugins and rules by which a cycle decides.
 
     Attributes:
+        energy_weight_s_per_j: What a joule of a run is worth, in seconds of its time: above 0 it is
+            the weight of the scorer ``frugal``, which is one of ``scorers`` then.
         binding: Of benchmarks that state none; None: strict while the twin is fresh (see
             ``fresh_age_s``), else filtered.
         fresh_age_s: Up to this age of the twin a board is named.
@@ -219,6 +225,7 @@ class Policy:
     cool_down_s: float = 0.0
     reservation_lead_s: float = _RESERVATION_LEAD_S
     prediction_wait_s: float = _PREDICTION_WAIT_S
+    energy_weight_s_per_j: float = 0.0
 
 
 def built_in_policies() -> tuple[str, ...]:
@@ -414,6 +421,11 @@ def _policy(table: _Table) -> Policy:
         if each.has("file") and ".py:" not in each.text("file"):
             each.wrong("file", "is not /path/to/file.py:attribute")
         each.done()
+    energy_weight_s_per_j = table.number("energy_weight_s_per_j", 0.0, 1e6, default=0.0)
+    if energy_weight_s_per_j:
+        scorers.append(ScorerChoice(name=_OF_ENERGY, weight=energy_weight_s_per_j))
+        if table.text("aggregator") != _OF_COSTS:
+            table.wrong("energy_weight_s_per_j", f"must be 0 unless aggregator = {_OF_COSTS!r}")
     repeated = {each.name for each in scorers if [s.name for s in scorers].count(each.name) > 1}
     for name in sorted(repeated):
         table.wrong("scorers", f"{name!r} is named twice")
@@ -472,6 +484,7 @@ def _policy(table: _Table) -> Policy:
         explore_share=assignment.number("explore_share", 0.0, 0.5, default=0.0),
         planner=planner,
         quiet_s=quiet_s,
+        energy_weight_s_per_j=energy_weight_s_per_j,
         backfill=backfill,
         hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=_HOLD_QUANTILE),
         booking_grace_s=assignment.number(

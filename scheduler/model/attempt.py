@@ -203,6 +203,7 @@ class Outcome:
             if nothing was measured.
         workload: Digest of what was measured, and `primary_error`, the standard error of the value
             relative to it, as far as one run can know it; both None unless the value is comparable.
+        energy_j: Energy of the run, joules, above 0; None: not known.
         replaces: Number of the outcome that was recorded before a late result arrived; 0: none.
     """
 
@@ -229,5 +230,6 @@ class Outcome:
     workload: str | None = None
     primary_error: float | None = None
     loading_s: float | None = None
+    energy_j: float | None = None
     seq: int = field(default=0, compare=False)
     replaces: int = field(default=0, compare=False)

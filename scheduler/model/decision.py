@@ -388,6 +388,9 @@ class Verdict:
         cost_s: What a run there is expected to cost, in seconds; None where nothing is known.
         cost_error_s: Its standard error.
         cost_parts_s: What it is made of, by name; None where a part is unknown.
+        energy_j: Predicted energy of the run there, joules; None where no run stated its energy.
+        energy_low_j: Lower end of the 95 % interval of the next run's energy.
+        energy_high_j: Upper end.
     """
 
     target_uid: str
@@ -399,6 +402,9 @@ class Verdict:
     cost_s: float | None = None
     cost_error_s: float | None = None
     cost_parts_s: Mapping[str, float | None] = field(default_factory=dict)
+    energy_j: float | None = None
+    energy_low_j: float | None = None
+    energy_high_j: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,6 +50,7 @@ class PastRun:
         failure: Category of its failure; None: it led to a result.
         loading_s: From its placement to the start of its task; None when it never started.
         comparable: Whether its number is comparable; None: nothing was judged.
+        energy_j: Energy of its run, joules, above 0; None: not known.
         seq: Number of its outcome in the store; 0: it is not stored.
         replaces: Number of an earlier outcome that it takes the place of; 0: of none.
     """
@@ -64,6 +65,7 @@ class PastRun:
     ended_at: datetime
     loading_s: float | None = None
     comparable: bool | None = None
+    energy_j: float | None = None
     seq: int = 0
     replaces: int = 0
 
@@ -86,6 +88,7 @@ class PastRun:
             user_id=self.user_id,
             nb_inference=self.kind.nb_inference,
             variant=self.kind.variant,
+            energy_j=self.energy_j,
         )
 
 
@@ -100,6 +103,7 @@ class PastRunColumns:
         replaces: As in `PastRun`; None and 0: of none.
         loading_s: None for what never started.
         verdicts: On the measured numbers; None: there is none.
+        energy_j: None where it is not known.
     """
 
     boards: Sequence[str]
@@ -114,6 +118,7 @@ class PastRunColumns:
     replaces: Sequence[int | None]
     loading_s: Sequence[float | None]
     verdicts: Sequence[str | None]
+    energy_j: Sequence[float | None]
 
     def __len__(self) -> int:
         return len(self.seqs)
@@ -156,7 +161,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Columns:
-    """Shape (runs,) each; numbers of names, -1 for none; seconds, NaN for none.
+    """Shape (runs,) each; numbers of names, -1 for none; seconds and joules, NaN for none.
 
     Attributes:
         comparable: 1 and 0 for numbers that are comparable and that are not; -1: none was judged.
@@ -174,6 +179,7 @@ class _Columns:
     replaces: NDArray[np.int64]
     loading_s: NDArray[np.float64]
     comparable: NDArray[np.int8]
+    energy_j: NDArray[np.float64]
 
 
 COMPARABLE = "comparable"
@@ -291,6 +297,7 @@ class History(Sequence[PastRun]):
         names, columns = self.names, self.columns
         failure, run_s = int(columns.failures[index]), float(columns.run_s[index])
         loading_s, comparable = float(columns.loading_s[index]), int(columns.comparable[index])
+        energy_j = float(columns.energy_j[index])
         return PastRun(
             benchmark_id=columns.benchmark_ids[index],
             user_id=names.users.names[columns.users[index]],
@@ -302,6 +309,7 @@ class History(Sequence[PastRun]):
             ended_at=EPOCH + timedelta(seconds=float(columns.ended_s[index])),
             loading_s=None if np.isnan(loading_s) else loading_s,
             comparable=None if comparable < 0 else comparable == 1,
+            energy_j=None if np.isnan(energy_j) else energy_j,
             seq=int(columns.seqs[index]),
             replaces=int(columns.replaces[index]),
         )
@@ -340,6 +348,7 @@ def _columns(names: _Names, runs: Iterable[PastRun] | PastRunColumns) -> _Column
         comparable=np.array(
             [-1 if run.comparable is None else run.comparable for run in runs], np.int8
         ),
+        energy_j=np.array([run.energy_j for run in runs], np.float64),
     )
 
 
@@ -376,6 +385,7 @@ def _numbered(names: _Names, runs: PastRunColumns) -> _Columns:
         comparable=np.array(
             [-1 if each is None else each == COMPARABLE for each in runs.verdicts], np.int8
         ),
+        energy_j=np.array(runs.energy_j, np.float64),
     )
 
 
@@ -393,6 +403,7 @@ def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
         replaces=np.concatenate((first.replaces, second.replaces))[drop:],
         loading_s=np.concatenate((first.loading_s, second.loading_s))[drop:],
         comparable=np.concatenate((first.comparable, second.comparable))[drop:],
+        energy_j=np.concatenate((first.energy_j, second.energy_j))[drop:],
     )
 
 

@@ -34,6 +34,8 @@ fails if either strikes: ``1 - (1 - p_model) (1 - p_board)``. Runs count half as
 **Loading.** From the placement to the start of the task, as run times, but without growth with the
 number of runs.
 
+**Energy.** Joules of runs that led to a result and state them, as run times.
+
 **Measurements.** The chance that the number of a result is not comparable: one chain (all > family
 > board > board, model), like failures.
 
@@ -331,6 +333,16 @@ class PastPairs:
     def loading_parts(self) -> RunTimeParts:
         """Return the distribution of ln of the seconds from placement to the task's start."""
         return self._history.derived(_LoadingTimes).parts(self)
+
+    def energies(self, quantile: float = 0.5) -> Floats:
+        """Return a quantile of the joules of the next run, shape (pairs,); NaN: unknown."""
+        found = self.energy_parts()
+        scale = np.sqrt(found.noise + found.error)
+        return np.exp(found.location + scale * student_quantiles(found.freedom, quantile))
+
+    def energy_parts(self) -> RunTimeParts:
+        """Return the distribution of ln of the joules of the next run."""
+        return self._history.derived(_Energies).parts(self)
 
     def measurement_chances(self) -> tuple[Floats, Floats]:
         """Return the chance that a result's number is not comparable, and its standard error.
@@ -774,6 +786,15 @@ class _LoadingTimes(_RunTimes):
         seconds = history.columns.loading_s
         good = _is_positive(seconds)
         self._fit_to(history, seconds, good, np.zeros_like(good), grows=False)
+
+
+class _Energies(_RunTimes):
+    """Predict the energies of runs, by the same model."""
+
+    def __init__(self, history: History) -> None:
+        joules = history.columns.energy_j
+        good = (history.columns.failures < 0) & _is_positive(joules)
+        self._fit_to(history, joules, good, np.zeros_like(good))
 
 
 class _Effect:

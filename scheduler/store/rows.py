@@ -165,15 +165,25 @@ PAST_RUN_COLUMNS = (
     outcomes.c.replaces,
     outcomes.c.loading_s,
     outcomes.c.verdict,
+    outcomes.c.energy_j,
 )
 
 
 def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
     """Runs of the values of `PAST_RUN_COLUMNS`; of none where there are no columns."""
     boards, families, *kinds = (columns or [()] * len(PAST_RUN_COLUMNS))[:7]
-    users, failures, run_s, ended_us, benchmark_ids, seqs, replaces, loading_s, verdicts = (
-        columns or [()] * len(PAST_RUN_COLUMNS)
-    )[7:]
+    (
+        users,
+        failures,
+        run_s,
+        ended_us,
+        benchmark_ids,
+        seqs,
+        replaces,
+        loading_s,
+        verdicts,
+        energy_j,
+    ) = (columns or [()] * len(PAST_RUN_COLUMNS))[7:]
     return PastRunColumns(
         boards=boards,
         families=families,
@@ -187,6 +197,7 @@ def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
         replaces=replaces,
         loading_s=loading_s,
         verdicts=verdicts,
+        energy_j=energy_j,
     )
 
 

@@ -392,6 +392,7 @@ outcomes = Table(
     Column("primary_unit", Text),
     Column("primary_better", Text),
     Column("primary_value", Float),
+    Column("energy_j", Float),
 )
 Index(
     "uq_outcomes_attempt",

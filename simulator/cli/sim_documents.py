@@ -447,12 +447,17 @@ def columns_as_rows(columns: Mapping[str, Any]) -> list[dict[str, object]]:
 
 def part_plots(part: Part, *, several: bool) -> list[Plot]:
     """Return the plots of a scenario's runs."""
-    from edgeyard.simulator.cli.sim_plots import plots
+    from edgeyard.simulator.cli.sim_plots import plots, time_against_energy
 
-    return plots(
-        [_plotted(run, each) for run, each in zip(part.runs, part.measured, strict=True)],
-        part.label if several else "",
-    )
+    scenario = part.label if several else ""
+    drawn = [_plotted(run, each) for run, each in zip(part.runs, part.measured, strict=True)]
+    points = {
+        each.policy: (each.figures["turnaround_s"], each.figures["energy_j"])
+        for each in part.summaries
+        if math.isfinite(each.figures["energy_j"].mean)
+    }
+    energy = [time_against_energy(points, scenario)] if points else []
+    return [*plots(drawn, scenario), *energy]
 
 
 def _plotted(run: SimulatedRun, figures: MeasuredRun) -> PlottedRun:

@@ -82,7 +82,7 @@ def run(
             metavar="SCENARIO",
             help="A TOML or JSON file, a scenario of the ScenarioDB, or the name of one that "
             "Edgeyard has: board_loss, burst, cheap_hours, diurnal, faster_boards, new_family, "
-            "overload, quiet_hosts, steady.",
+            "overload, power_modes, quiet_hosts, steady.",
         ),
     ],
     policy: Policies = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from edgeyard.scheduler.figures.metrics import JobOutcomes
+    from edgeyard.scheduler.figures.metrics import Interval, JobOutcomes
 
 BINS = 600
 """Number of bins of a curve over time; each point is the mean of its bin."""
@@ -32,6 +32,7 @@ _STYLES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _MARKER_GAP = 0.15
 """Distance between markers of a curve, as a share of the plot's diagonal."""
+_JOULES_A_KWH = 3.6e6
 _INK = "#010203"
 """Drawn in the colour of the page's text where the SVG is part of a page."""
 _FORMATS = ("png", "svg")
@@ -153,6 +154,50 @@ def plots(runs: Sequence[PlottedRun], scenario: str = "") -> list[Plot]:
         if len(run.boards):
             found.append(_gantt(run, number, start_s, until_s, scale, unit, suffix))
     return found
+
+
+def time_against_energy(
+    points: Mapping[str, tuple[Interval, Interval]], scenario: str = ""
+) -> Plot:
+    """Return the picture of what policies take in time and in energy.
+
+    Args:
+        points: Mean turnaround in seconds and energy of all boards in joules, by policy; ends of
+            intervals are NaN where they are not known.
+        scenario: Added to the title, if several are plotted.
+    """
+
+    def draw(axes: Any) -> None:
+        for number, (label, (time_s, joules)) in enumerate(points.items()):
+            axes.errorbar(
+                time_s.mean,
+                joules.mean / _JOULES_A_KWH,
+                xerr=_reach(time_s, 1.0),
+                yerr=_reach(joules, _JOULES_A_KWH),
+                label=label,
+                color=COLOURS[number % len(COLOURS)],
+                marker=_MARKERS[(number + number // len(COLOURS)) % len(_MARKERS)],
+                capsize=3,
+                lw=1.3,
+                ls="none",
+            )
+        axes.set_xlabel("mean turnaround, s")
+        axes.set_ylabel("energy of all boards, kWh")
+
+    suffix = f" · {scenario}" if scenario else ""
+    return Plot(
+        "time-energy",
+        f"Time against energy{suffix}",
+        "Mean turnaround and energy of all boards, idle ones too, by policy; left and below is "
+        "better. Bars are 95 % intervals: of the seeds' means from five seeds on.",
+        draw,
+    )
+
+
+def _reach(interval: Interval, unit: float) -> list[list[float]] | None:
+    """Return how far the ends of an interval are from its mean; None: they are not known."""
+    ends = interval.mean - interval.low, interval.high - interval.mean
+    return [[max(0.0, each) / unit] for each in ends] if np.isfinite(ends).all() else None
 
 
 def save(plot: Plot, folder: Path, prefix: str, form: str) -> Path:

@@ -302,6 +302,7 @@ _COMPARED = (
     "bounded_slowdown",
     "utilisation",
     "deadline_misses",
+    "energy_j",
     "credits",
     "comparable_share",
 )
@@ -337,6 +338,15 @@ _POLICY_COLUMNS = (
     ),
     Column(
         title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False, yields=1
+    ),
+    Column(title="ENERGY, J", of=field("energy_j"), right=True, whole=True, always=False),
+    Column(
+        title="95 %",
+        of=field("energy_j_interval"),
+        right=True,
+        whole=True,
+        from_width=130,
+        always=False,
     ),
     Column(title="CREDITS", of=field("credits"), right=True, whole=True, always=False),
     Column(

@@ -54,6 +54,11 @@ class LabBoard:
     holder: int = -1
 
 
+def energy_j(group: BoardGroup, run_s: float) -> float | None:
+    """Return the energy of a run on a board of a group; None: its power is not stated."""
+    return None if group.busy_w is None or run_s <= 0.0 else group.busy_w * run_s
+
+
 @dataclass(slots=True, eq=False)
 class LabHost:
     """A host.

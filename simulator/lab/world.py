@@ -58,6 +58,7 @@ from edgeyard.simulator.lab.boards import (
     Boards,
     LabBoard,
     LabHost,
+    energy_j,
 )
 from edgeyard.simulator.lab.jobs import (
     DrawnAttempt,
@@ -173,6 +174,7 @@ class _Attempt:
             ended_at=ended_at,
             loading_s=self.loading_s if began and self.loading_s else None,
             comparable=not self.disturbed if judged else None,
+            energy_j=energy_j(group, ran_s) if began else None,
         )
 
 
@@ -482,6 +484,7 @@ class LabWorld:
                 run_s=job.run_s(board),
                 failure=None,
                 ended_at=self._time(-3600.0),
+                energy_j=energy_j(board.group, job.run_s(board)),
             )
             for job, board in draw_history(self._lab, self.boards, self._seed)
         ]

@@ -394,6 +394,7 @@ def explanation(**changes: object) -> Body:
     def verdict(uid: str, reason: str | None, sentence: str, **more: object) -> Body:
         base = {"target_uid": uid, "reason": reason, "sentence": sentence}
         costs: Body = {"cost_s": None, "cost_error_s": None, "cost_parts_s": {}}
+        costs |= dict.fromkeys(("energy_j", "energy_low_j", "energy_high_j"))
         return base | {"never": False, "score": None, "scores": {}} | costs | more
 
     answers = {

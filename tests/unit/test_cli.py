@@ -589,6 +589,9 @@ def test_clone_sends_the_changes_only(server: FakeServer) -> None:
     assert server.asked[0].json == {"nb_inference": 5}
 
 
+NO_ENERGY = dict.fromkeys(("energy_j", "energy_low_j", "energy_high_j"))
+
+
 def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
     answer = {
         "would": "wait",
@@ -597,11 +600,11 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
             {"target_uid": UID, "family": "rpi4b", "state": "busy", "fits": False,
              "never": False, "reason": "board_busy",
              "sentence": "it runs another benchmark, and will for a while",
-             "cost_s": 12.5, "cost_error_s": None, "max_credits": 900.0},
+             "cost_s": 12.5, "cost_error_s": None, "max_credits": 900.0, **NO_ENERGY},
             {"target_uid": "rpi5-0001-0001", "family": "rpi5", "state": "idle", "fits": False,
              "never": True,
              "reason": "no_such_family", "sentence": "is of family rpi5",
-             "cost_s": None, "cost_error_s": None, "max_credits": 900.0},
+             "cost_s": None, "cost_error_s": None, "max_credits": 900.0, **NO_ENERGY},
         ],
         "priority": 80,
         "priority_parts": {"type": 70.0, "user": 10.0},
