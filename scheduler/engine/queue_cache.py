@@ -420,15 +420,13 @@ def pending_of(
         gang_size=description.count if benchmark.waits_for_gang else 1,
         ends_in_time=description.precision is not None
         or description.soak_s is not None
-        or bool(description.concurrency),
+        or bool(description.concurrency)
+        or description.load is not None,
         probe=benchmark.user_id == PROBER
         or (
             benchmark.user_id == CANARY_USER
             and not {PROBE_TAG, CHECK_TAG}.isdisjoint(description.tags)
         ),
-        or bool(description.concurrency)
-        or description.load is not None,
-        probe=benchmark.user_id == PROBER,
         cleared_uid=benchmark.cleared_uid,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
