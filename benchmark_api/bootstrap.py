@@ -86,7 +86,7 @@ from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.acts import acting_as, difference
 from edgeyard.scheduler.model.attempt import AttemptState
-from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
+from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.canaries import stated_canaries
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.finding import Finding
@@ -953,11 +953,7 @@ def installed_engines() -> tuple[BoardEngine, ...]:
     """Engines whose packages are here, with their versions."""
     found = []
     for name, distributions in ENGINE_PACKAGES.items():
-        types = frozenset(
-            kind.value
-            for kind in BenchmarkType
-            if kind is not BenchmarkType.TYPE3 or ENGINES[name].trains
-        )
+        types = frozenset(ENGINES[name].types)
         for distribution in distributions:
             try:
                 version = importlib.metadata.version(distribution)

@@ -21,6 +21,8 @@ from edgeyard.devices.runner.dataset import TRUTH, array_of_input, labels_of
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import batch_size_problem, given_problems, resolve_shape
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
+from edgeyard.devices.runner.genai_folder import CONFIG, GenaiFolder, read_files
+from edgeyard.devices.runner.generation_request import read_request
 from edgeyard.devices.runner.inference import (
     check_array,
     checked_batch_size,
@@ -122,6 +124,7 @@ class ContentChecks:
         self._headers = lru_cache(_REMEMBERED)(self._read_headers)
         self._archive = lru_cache(_REMEMBERED)(self._read_archive)
         self._pair = lru_cache(_REMEMBERED)(self._read_pair)
+        self._genai = lru_cache(_REMEMBERED)(self._read_genai)
         self._not_onnx = lru_cache(_REMEMBERED)(self._find_fault)
         self._values = lru_cache(_REMEMBERED)(self._find_wrong_value)
         self._class_numbers = lru_cache(_REMEMBERED)(self._read_class_numbers)
@@ -152,6 +155,7 @@ class ContentChecks:
             found.append(problem)
         elif model is not None and model.sha256 is not None:
             found += self._model_problems(description, model.sha256)
+            found += [] if found else self._request_problems(description, model.sha256)
             if not found and description.runtime in _EXPECTED:
                 found += self._input_problems(description, model.sha256, files)
         config = _first(files, FileRole.ODT_CONFIG)
@@ -239,6 +243,7 @@ class ContentChecks:
             "tflite": self._tflite_problems,
             "openvino": self._openvino_problems,
             "ncnn": self._ncnn_problems,
+            "ort-genai": self._genai_problems,
         }.get(description.runtime)
         return [] if of_engine is None else of_engine(model, head)
 
@@ -288,6 +293,33 @@ class ContentChecks:
             reason = "is no archive of a .param and its .bin"
         return _of_model(reason, accepted)
 
+    def _genai_problems(self, model: str, head: bytes) -> list[FieldError]:
+        accepted = _EXPECTED["ort-genai"]
+        if not head.startswith(_ARCHIVE_HEAD):
+            reason = "is no archive of a folder"
+            return self._another_kind(model, head, "ort-genai") or _of_model(reason, accepted)
+        if found := self._another_kind(model, head, "ort-genai"):
+            return found
+        folder = self._genai(model)
+        return _of_model(folder, accepted) if isinstance(folder, str) else []
+
+    def _request_problems(self, description: JobDescription, model: str) -> list[FieldError]:
+        """Why a language model can't take the request, where its folder states what it takes."""
+        if description.benchmark_type is not BenchmarkType.GENAI:
+            return []
+        folder = self._genai(model) if description.runtime == "ort-genai" else None
+        if not isinstance(folder, GenaiFolder):
+            return []
+        problem = read_request(description.parameters).problem(
+            folder.context_length, folder.vocabulary, has_tokenizer=folder.has_tokenizer
+        )
+        name, _, reason = problem.partition(": ")
+        accepted = (
+            f"token ids from 0 to {folder.vocabulary - 1}, at most {folder.context_length} with "
+            "the output"
+        )
+        return [FieldError(f"/{name}", reason, accepted)] if problem else []
+
     def _another_kind(self, model: str, head: bytes, runtime: str) -> list[FieldError]:
         """What is wrong with a file of a known kind that an engine does not take."""
         expected = _EXPECTED[runtime]
@@ -295,6 +327,8 @@ class ContentChecks:
         if head.startswith(_ARCHIVE_HEAD):
             pairs = ((IR, file_kind.IR), (PARAM, file_kind.PARAM))
             packed = next((of for suffix, of in pairs if self._pair_inputs(model, suffix)), None)
+            if packed is None and isinstance(self._genai(model), GenaiFolder):
+                packed = file_kind.GENAI
             if packed is not None:
                 kind = packed
             elif runtime != "tflite":  # an archive that it takes, or that it says more about
@@ -484,6 +518,18 @@ class ContentChecks:
         except RunFailed as error:
             return _fault_of(error) or unknown
 
+    def _read_genai(self, sha256: str) -> GenaiFolder | str | None:
+        """What the folder of a language model states, or what is wrong with it; None: unknown."""
+
+        def read(path: Path) -> GenaiFolder:
+            return read_files(_parts_of(path, CONFIG), max_fields=_MAX_FIELDS)
+
+        try:
+            return self._of(sha256, read, None)
+        except RunFailed as error:
+            made_for_another = error.category == "engine_unsupported"
+            return error.sentence if made_for_another else _fault_of(error) or None
+
     def _find_fault(self, sha256: str) -> str:
         """Why a file is no ONNX model that a board would load, in words; "" where nothing is."""
 
@@ -653,10 +699,17 @@ _EXPECTED = {
     "tflite": "a TensorFlow Lite model",
     "openvino": "an ONNX file, or an OpenVINO IR (.xml) with its .bin",
     "ncnn": "a folder or an uncompressed zip of a .param and its .bin",
+    "ort-genai": "a folder of a language model, or an uncompressed zip of it: genai_config.json "
+    "with the ONNX file that it names, for cpu",
 }
 """What the model of each engine that is known here has to be."""
 
-_TAKES = {"tflite": (TFLITE,), "openvino": (file_kind.IR,), "ncnn": (file_kind.PARAM,)}
+_TAKES = {
+    "tflite": (TFLITE,),
+    "openvino": (file_kind.IR,),
+    "ncnn": (file_kind.PARAM,),
+    "ort-genai": (file_kind.GENAI,),
+}
 """Kinds of files by the engines that take them, but ONNX files, which have no mark."""
 
 _NAMED_IN_FILE = ("ort", "openvino", "ncnn")

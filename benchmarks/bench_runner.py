@@ -1,9 +1,10 @@
-"""The p50 that Edgeyard reports against a bare loop of the same engine, in turn."""
+"""The numbers that Edgeyard reports against a bare loop of the same engine, in turn."""
 
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 from benchmarks.models import light, ncnn_squeezenet
 from benchmarks.tables import Row, median, median_interval
 from deploy.process import Server, edgeyard
-from edgeyard.benchmark_api.sdk.model_folder import with_weights
+from edgeyard.benchmark_api.sdk.model_folder import packed, with_weights
 
 ALTERNATIONS = 24
+PROMPT_LENGTH, OUTPUT_LENGTH, REQUESTS = 64, 256, 10
+TINY_LLAMA = Path(__file__).parents[1] / "deploy/demo/tiny_llama"
 SOAK_S, SOAK_WINDOW_S = 180, 60
 LOAD_RATE, LOAD_SEED, LOAD_QUERIES, LOAD_ALTERNATIONS = 40, 7, 700, 8
 
@@ -53,6 +56,7 @@ def cases(folder: Path) -> tuple[Case, ...]:
 
 
 _LOOP = """
+runs = int(sys.argv[4])
 for _ in range(warmup):
     run()
 times = []
@@ -65,7 +69,7 @@ print(json.dumps(float(np.median(times)) / 1e6))
 _HEAD = """
 import json, os, sys, time
 import numpy as np
-path, threads, cpus, runs = sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+path, threads, cpus = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 warmup = 15
 os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
 rng = np.random.default_rng(0)
@@ -107,6 +111,34 @@ def run():  # from an array to an array, as the other engines
     return np.array(extractor.extract("softmaxout_1")[1])
 """,
 }
+
+_BARE_TOKENS = """
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import onnxruntime_genai as og
+prompt_length, output_length, requests = (int(each) for each in sys.argv[4:])
+config = og.Config(path)
+options = {"intra_op_num_threads": threads, "inter_op_num_threads": 1}
+config.overlay(json.dumps({"model": {"decoder": {"session_options": options}}}))
+model = og.Model(config)
+prompt = rng.integers(0, 259, (1, prompt_length)).astype(np.int32)
+length = prompt_length + output_length
+def rate():
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=length, min_length=length, do_sample=False)
+    generator = og.Generator(model, params)
+    generator.append_tokens(prompt)
+    generator.generate_next_token()
+    began = time.perf_counter_ns()
+    while not generator.is_done():
+        generator.generate_next_token()
+    return (output_length - 1) * 1e9 / (time.perf_counter_ns() - began)
+for _ in range(warmup):
+    rate()
+rates, began = [], time.perf_counter()
+while len(rates) < requests or time.perf_counter() - began < 0.5:
+    rates.append(rate())
+print(json.dumps(float(np.median(rates))))
+"""
 
 
 _LOADGEN = """
@@ -154,30 +186,72 @@ def run() -> list[Row]:
     ):
         rows = [_network(server, case) for case in cases(Path(folder))]
         return [*rows, _soak(server), _server(server, light("squeezenet"))]
+        return [*rows, _tokens(server), _soak(server)]
 
 
 def _network(server: Server, case: Case) -> Row:
     name = str(server.upload(with_weights(case.model))["name"])
-    ours, theirs, ratios = [], [], []
+    found = _in_turn(lambda: _ours(server, name, case), lambda: _bare(case))
+    return _row(case.name, "ms", case.engine, f"{case.runs} runs", found)
+
+
+def _tokens(server: Server) -> Row:
+    """Return the tokens per second of a small language model."""
+    name = str(server.upload(packed(TINY_LLAMA))["name"])
+
+    def ours() -> float:
+        report = _report(
+            server,
+            {
+                "model": name,
+                "runtime": "ort-genai",
+                "benchmark_type": "GENAI",
+                "target_uid": "emumid-0001-0001",
+                "parameters": {
+                    "prompt_length": PROMPT_LENGTH,
+                    "output_length": OUTPUT_LENGTH,
+                    "requests": REQUESTS,
+                },
+            },
+        )
+        return float(report["results"]["decode_tokens_per_s"]["value"])
+
+    lengths = [str(PROMPT_LENGTH), str(OUTPUT_LENGTH), str(REQUESTS)]
+    found = _in_turn(ours, lambda: _run(f"{_HEAD}{_BARE_TOKENS}", TINY_LLAMA, lengths))
+    work = f"{REQUESTS} requests of {PROMPT_LENGTH} tokens that generate {OUTPUT_LENGTH}"
+    return _row("decode tokens/s", "1/s", "onnxruntime-genai", work, found)
+
+
+def _in_turn(
+    ours: Callable[[], float], theirs: Callable[[], float]
+) -> tuple[list[float], list[float]]:
+    """Return our numbers and theirs; the first pair is left out."""
+    found: tuple[list[float], list[float]] = ([], [])
     for turn in range(ALTERNATIONS + 1):
         # Who comes first changes, so that a drift of the machine hits both alike.
         if turn % 2:
-            a, b = _ours(server, name, case), _bare(case)
+            a, b = ours(), theirs()
         else:
-            b, a = _bare(case), _ours(server, name, case)
+            b, a = theirs(), ours()
         if turn:
-            ours.append(a)
-            theirs.append(b)
-            ratios.append(a / b)
-    ratio, low, high = median_interval(ratios)
+            found[0].append(a)
+            found[1].append(b)
+    return found
+
+
+def _row(
+    name: str, unit: str, engine: str, work: str, found: tuple[list[float], list[float]]
+) -> Row:
+    ours, theirs = found
+    ratio, low, high = median_interval([a / b for a, b in zip(ours, theirs, strict=True)])
     return Row(
-        case.name,
+        name,
         median(ours),
-        "ms",
+        unit,
         median(theirs),
         ratio,
-        f"peer: bare {case.engine} loop, 1 thread on CPU 0 each; {ALTERNATIONS} alternations of "
-        f"{case.runs} runs; interval of the median ratio {low:.3f}-{high:.3f}",
+        f"peer: bare {engine} loop, 1 thread on CPU 0 each; {ALTERNATIONS} alternations of "
+        f"{work}; interval of the median ratio {low:.3f}-{high:.3f}",
     )
 
 
@@ -281,9 +355,13 @@ def _report(server: Server, job: dict[str, object]) -> dict[str, Any]:
 
 
 def _bare(case: Case) -> float:
-    script = f"{_HEAD}{_BARE[case.engine]}{_LOOP}"
+    return _run(f"{_HEAD}{_BARE[case.engine]}{_LOOP}", case.model, [str(case.runs)])
+
+
+def _run(script: str, model: Path, numbers: Sequence[str]) -> float:
+    """Run a bare loop in a process of its own; what it prints."""
     done = subprocess.run(
-        [sys.executable, "-c", script, str(case.model), "1", "0", str(case.runs)],
+        [sys.executable, "-c", script, str(model), "1", "0", *numbers],
         check=True,
         capture_output=True,
         timeout=300,

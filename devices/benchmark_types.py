@@ -1,10 +1,11 @@
-"""Benchmark types: the three of Edgeyard, and further ones that engines declare.
+"""Benchmark types: the four of Edgeyard, and further ones that engines declare.
 
-TYPE1 (latency), TYPE2 (accuracy) and TYPE3 (training) are Edgeyard's own and are the same for all
-engines. Any other type, ``TYPE4`` to ``TYPE99``, means what the engine that offers it declares: its
-parameters, whether it needs a dataset, and the values of its result. The engine states the
-declaration in its class (`edgeyard.devices.runner.engine.DeclaringEngine`), the boards file repeats
-it (``types`` of an engine), and hosts publish it as ``engine.<name>.type.<TYPE>``, as JSON.
+TYPE1 (latency), TYPE2 (accuracy), TYPE3 (training) and GENAI (language models) are Edgeyard's own
+and are the same for all engines that offer them. Any other type, ``TYPE4`` to ``TYPE99``, means
+what the engine that offers it declares: its parameters, whether it needs a dataset, and the values
+of its result. The engine states the declaration in its class
+(`edgeyard.devices.runner.engine.DeclaringEngine`), the boards file repeats it (``types`` of an
+engine), and hosts publish it as ``engine.<name>.type.<TYPE>``, as JSON.
 
 Imported on boards too: only the standard library, Python 3.10.
 """
@@ -20,13 +21,13 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from edgeyard.devices.metrics import DIRECTIONS, P50, RESERVED_NAMES, Metric
 
-BENCHMARK_TYPE_PATTERN = re.compile(r"^TYPE[1-9][0-9]?$")
-"""``TYPE1`` to ``TYPE99``."""
+BENCHMARK_TYPE_PATTERN = re.compile(r"^(TYPE[1-9][0-9]?|GENAI)$")
+"""``TYPE1`` to ``TYPE99``, and ``GENAI``."""
 
-STANDARD_TYPES = ("TYPE1", "TYPE2", "TYPE3")
+STANDARD_TYPES = ("TYPE1", "TYPE2", "TYPE3", "GENAI")
 """Types whose meaning is Edgeyard's own; no engine declares them."""
 
-ACCEPTED_TYPES = "TYPE1, TYPE2, TYPE3, or a type that an engine declares: TYPE4 to TYPE99"
+ACCEPTED_TYPES = "TYPE1, TYPE2, TYPE3, GENAI, or a type that an engine declares: TYPE4 to TYPE99"
 """The names that `BENCHMARK_TYPE_PATTERN` accepts, in words."""
 
 DATASETS = ("none", "optional", "required")

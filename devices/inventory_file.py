@@ -133,7 +133,9 @@ def _declared_types(declarations: Dict[str, Any]) -> Dict[str, Any]:
 
 _EngineName = Annotated[
     str,
-    _TextPattern(ENGINE_PATTERN.pattern, "must be a lower-case letter, then letters, digits, '_'"),
+    _TextPattern(
+        ENGINE_PATTERN.pattern, "must be a lower-case letter, then letters, digits, '_', '-'"
+    ),
 ]
 _Skipped = Annotated[Any, Field(exclude=True)]
 _Word = Annotated[str, _TextPattern(r"[^\x00]*", "must not contain the character NUL")]

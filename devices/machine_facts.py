@@ -28,6 +28,7 @@ ENGINE_PACKAGES = {
     "tflite": ("ai-edge-litert",),
     "openvino": ("openvino",),
     "ncnn": ("ncnn",),
+    "ort-genai": ("onnxruntime-genai",),
 }
 """Python packages by the engine that they bring; any one of them is enough."""
 

@@ -6,6 +6,11 @@ several concurrent callers the throughput; by LoadGen's rules it is the rate tha
 the latency at the percentile that counts. An engine marks one of the values that its declaration of
 a type lists (`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50
 of the times that the engine measured.
+and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50, with several
+concurrent callers the throughput, and of language models (GENAI) the tokens per second. An engine
+marks one of the values that its declaration of a type lists
+(`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50 of the times
+that the engine measured.
 
 A report states its own primary metric (``primary_metric``), with unit and direction of declared
 values, so that a result stays right when the declaration changes.
@@ -115,7 +120,7 @@ class StandardMetric:
 
 
 P50 = Metric("p50", "median latency", "ms", LOWER)
-"""Primary metric of Edgeyard's own types but for `RUNS_PER_S`, and of declared ones without one."""
+"""Primary metric of TYPE1 by one caller, TYPE2 and TYPE3, and of declared types without one."""
 
 _LATENCY = "inference_latency"
 
@@ -159,6 +164,10 @@ def _number(name: str, title: str, unit: str, better: str, *path: "str | int") -
     return StandardMetric(Metric(name, title, unit, better), path or (name,))
 
 
+_LOADING = (
+    _number("load_cold_ms", "first loading of the model", "ms", LOWER, "load", "cold_ms"),
+    _number("load_warm_ms", "second loading of the model", "ms", LOWER, "load", "warm_ms"),
+)
 _INFERENCE = (
     StandardMetric(RUNS_PER_S, ("runs_per_s",), ("runs_per_s_ci95",), ("runs_per_s_ci95_degrees",)),
     StandardMetric(LOAD_RATE, (_LOAD, "largest_rate")),
@@ -170,8 +179,7 @@ _INFERENCE = (
     ),
     _number("rows_per_s", "rows per second", "1/s", HIGHER),
     _number("first_inference_ms", "first inference after loading", "ms", LOWER),
-    _number("load_cold_ms", "first loading of the model", "ms", LOWER, "load", "cold_ms"),
-    _number("load_warm_ms", "second loading of the model", "ms", LOWER, "load", "warm_ms"),
+    *_LOADING,
 )
 _MEMORY = (
     _number("ram_peak", "peak memory", "B", LOWER),
@@ -217,10 +225,47 @@ _TRAINING = (
     ),
 )
 
+DECODE_TOKENS_PER_S = Metric("decode_tokens_per_s", "tokens written per second", "1/s", HIGHER)
+"""Primary metric of GENAI."""
+
+PREFILL_TOKENS_PER_S = Metric(
+    "prefill_tokens_per_s", "tokens of the prompt read per second", "1/s", HIGHER
+)
+"""Primary metric of GENAI where each request has one token of output."""
+
+TIME_TO_FIRST_TOKEN_MS = Metric("time_to_first_token_ms", "time to first token", "ms", LOWER)
+REQUEST_MS = Metric("request_ms", "time of a request after the first", "ms", LOWER)
+
+_GENERATION = tuple(
+    StandardMetric(
+        each,
+        ("results", each.name, "value"),
+        ("results", each.name, "ci95"),
+        ("results", each.name, "ci95_degrees"),
+    )
+    for each in (DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, TIME_TO_FIRST_TOKEN_MS, REQUEST_MS)
+)
+
+
+def generation_primary(output_length: int) -> Metric:
+    """Return the primary metric of GENAI for outputs of so many tokens."""
+    return DECODE_TOKENS_PER_S if output_length > 1 else PREFILL_TOKENS_PER_S
+
+
 STANDARD_METRICS: Mapping[str, Tuple[StandardMetric, ...]] = {
     "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY, *_ENERGY),
     "TYPE2": (*_times("a batch"), *_ACCURACY, *_INFERENCE, *_MEMORY),
     "TYPE3": (*_times("a training step"), *_TRAINING, *_MEMORY),
+    "GENAI": (
+        *_GENERATION,
+        *_times("a token"),
+        _number(
+            *("first_request_ms", "first request after loading", "ms", LOWER),
+            *("generation", "first_request_ms"),
+        ),
+        *_LOADING,
+        *_MEMORY,
+    ),
 }
 """Metrics of Edgeyard's own types, each type's primary one first."""
 

@@ -17,7 +17,7 @@ NOT_READ = "not read yet"
 FAMILY_PATTERN = re.compile(r"^[a-z][a-z0-9]{0,31}$")
 """Families hold no dash: job names split on it, so that none is a prefix of another."""
 
-ENGINE_PATTERN = re.compile(r"^[a-z][a-z0-9_]{0,31}$")
+ENGINE_PATTERN = re.compile(r"^[a-z][a-z0-9_-]{0,31}$")
 """Starts with a letter: Nomad reads a numeric-looking name as a number and never matches it."""
 
 TARGET_UID_PATTERN = re.compile(r"^[a-z][a-z0-9]{0,31}-[0-9]{4}-[0-9]{4}$")

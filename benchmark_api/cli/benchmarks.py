@@ -144,7 +144,7 @@ def list_benchmarks(
     runtime: Annotated[str | None, typer.Option(help="Engine.")] = None,
     benchmark_type: Annotated[
         str | None,
-        typer.Option("--type", help="TYPE1, TYPE2, TYPE3, or a type that engines declare."),
+        typer.Option("--type", help="TYPE1, TYPE2, TYPE3, GENAI, or a type that engines declare."),
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     verdict: Annotated[

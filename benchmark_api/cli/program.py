@@ -580,6 +580,7 @@ _EXTRA_OF = {
     "numba": "compiled",
     "onnx": "onnx",
     "onnxruntime": "ort",
+    "onnxruntime_genai": "ort-genai",
     "openvino": "openvino",
     "optax": "training",
     "pandas": "data",

@@ -70,7 +70,8 @@ def submit(
     benchmark_type: Annotated[
         str | None,
         _option(
-            "TYPE1 latency, TYPE2 accuracy, TYPE3 training, or a type that engines declare.",
+            "TYPE1 latency, TYPE2 accuracy, TYPE3 training, GENAI tokens per second, or a type "
+            "that engines declare.",
             "--type",
             "-t",
         ),

@@ -59,7 +59,12 @@ _BEHIND = {
 """Pages that the tabs of an entry of the navigation lead to."""
 
 
-_TYPE_WORDS = {"TYPE1": "latency", "TYPE2": "accuracy", "TYPE3": "training"}
+_TYPE_WORDS = {
+    "TYPE1": "latency",
+    "TYPE2": "accuracy",
+    "TYPE3": "training",
+    "GENAI": "language model",
+}
 """What Edgeyard's own types measure."""
 
 _NOTICES = {

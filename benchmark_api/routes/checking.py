@@ -564,6 +564,7 @@ def _parameter_problems(description: JobDescription) -> list[FieldError]:
         description.parameters,
         no_dataset=no_dataset,
         without_dataset=("batch_size",) if kind is BenchmarkType.TYPE1 else (),
+        generates=kind is BenchmarkType.GENAI,
         others=(parameters.RAW, parameters.METRIC, parameters.TRUTH),
     )
     if kind is BenchmarkType.TYPE1 and no_dataset is None:

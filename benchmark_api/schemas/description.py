@@ -40,9 +40,11 @@ from edgeyard.benchmark_api.schemas.fields import (
     refusal,
 )
 from edgeyard.devices.attributes import SIZES_IN_BYTES
+from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import training
 from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
+from edgeyard.devices.runner.generation_request import read_request
 from edgeyard.devices.runner.spec import (
     DEFAULT_LOAD_S,
     DEFAULT_SOAK_WINDOW_S,
@@ -271,8 +273,9 @@ class JobDescriptionIn(BaseModel):
     model_url: Url | None = Field(None, description="Where the model is downloaded from.")
     runtime: EngineName = Field(description="Inference engine, e.g. ort or tflite.")
     benchmark_type: BenchmarkTypeName = Field(
-        description="TYPE1 latency, TYPE2 accuracy over a dataset, TYPE3 on-device training; "
-        "further types, to TYPE99, mean what the engine of a board declares."
+        description="TYPE1 latency, TYPE2 accuracy over a dataset, TYPE3 on-device training, "
+        "GENAI tokens per second of a language model; further types, to TYPE99, mean what the "
+        "engine of a board declares."
     )
     dataset: FileNameOrUrl | None = Field(
         None,
@@ -582,15 +585,8 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     if description.profile_layers and description.benchmark_type != "TYPE1":
         found.append(FieldError("/profile_layers", "is for TYPE1 only", "TYPE1, or no profile"))
     engine = ENGINES.get(description.runtime)
-    if description.benchmark_type == "TYPE3" and engine is not None and not engine.trains:
-        training_ones = " or ".join(name for name, each in ENGINES.items() if each.trains)
-        found.append(
-            FieldError(
-                "/benchmark_type",
-                f"engine {description.runtime} does not train",
-                f"the runtime {training_ones}, or another type",
-            )
-        )
+    found += _about_type(description)
+    found += _about_generation(description)
     if description.profile_layers and engine is not None and not engine.profiles_layers:
         profiling = " or ".join(name for name, each in ENGINES.items() if each.profiles_layers)
         found.append(
@@ -637,12 +633,42 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     return found
 
 
+_OF_TYPES = {"TYPE2": "measure accuracy", "TYPE3": "train", "GENAI": "run language models"}
+"""What an engine that does not offer one of Edgeyard's own types does not do."""
+
+
+def _about_type(description: JobDescriptionIn) -> list[FieldError]:
+    """A type of Edgeyard's own that its engine does not offer."""
+    kind, engine = description.benchmark_type, ENGINES.get(description.runtime)
+    if engine is None or kind not in STANDARD_TYPES or kind in engine.types:
+        return []
+    reason = f"engine {description.runtime} does not {_OF_TYPES.get(kind, 'measure latencies')}"
+    others = " or ".join(name for name, each in ENGINES.items() if kind in each.types)
+    return [FieldError("/benchmark_type", reason, f"the runtime {others}, or another type")]
+
+
+def _about_generation(description: JobDescriptionIn) -> list[FieldError]:
+    """A request to a language model that no model can take."""
+    if description.benchmark_type != "GENAI":
+        return []
+    try:
+        read_request(description.parameters)
+    except RunFailed as error:
+        name, _, reason = error.sentence.removeprefix("parameters/").partition(": ")
+        accepted = "a prompt as text or token ids, or lengths in tokens"
+        return [FieldError(f"/parameters/{name}", reason, accepted)]
+    return []
+
+
 def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[str]:
     """Return the fields that runs of a type do not read."""
     if benchmark_type == "TYPE1":
         return frozenset({"odt_config"} | (set() if keep_outputs else {"dataset", "dataset_urls"}))
     of_type1 = {"nb_inference", "precision", "input", "keep_outputs", "profile_layers"}
     of_type1 |= {"soak", "soak_window", "concurrency", *LOAD_FIELDS}
+    of_type1 |= {"soak", "soak_window", "concurrency"}
+    if benchmark_type == "GENAI":
+        return frozenset(of_type1 | {"dataset", "dataset_urls", "odt_config"})
     return frozenset(of_type1 if benchmark_type == "TYPE3" else of_type1 | {"odt_config"})
 
 
@@ -652,15 +678,18 @@ def _unused(description: JobDescriptionIn) -> list[FieldError]:
     kind = description.benchmark_type
     unused = unused_fields(kind, keep_outputs=description.keep_outputs)
     if "nb_inference" in unused and description.nb_inference not in (None, DEFAULT_RUNS):
-        runs = {"TYPE2": "runs each row of its dataset once", "TYPE3": "trains"}.get(
-            kind, "runs as its engine declares"
-        )
+        runs = {
+            "TYPE2": "runs each row of its dataset once",
+            "TYPE3": "trains",
+            "GENAI": "makes as many requests as parameters/requests states",
+        }.get(kind, "runs as its engine declares")
         reason = f"is the number of timed runs of TYPE1, and {kind} {runs}"
         found.append(FieldError("/nb_inference", reason, "TYPE1, or no nb_inference"))
     if "dataset" in unused:
         for name in ("dataset", "dataset_urls"):
             if getattr(description, name):
-                reason = f"is not used, because {kind} runs on random data"
+                runs_on = "a prompt" if kind == "GENAI" else "random data"
+                reason = f"is not used, because {kind} runs on {runs_on}"
                 accepted = "TYPE2 or TYPE3, keep_outputs, or no dataset"
                 found.append(FieldError(f"/{name}", reason, accepted))
                 break

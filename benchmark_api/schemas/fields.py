@@ -205,7 +205,7 @@ BenchmarkTypeName = Annotated[
 EngineName = Annotated[
     str,
     StringConstraints(strict=True),
-    pattern(ENGINE_PATTERN, "an engine's name", "lower-case letters and digits, e.g. ort"),
+    pattern(ENGINE_PATTERN, "an engine's name", "lower-case letters, digits, _ and -, e.g. ort"),
     _schema(ENGINE_PATTERN),
 ]
 TargetUid = Annotated[

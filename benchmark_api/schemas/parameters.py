@@ -7,6 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
+from edgeyard.devices.runner.generation_request import (
+    DEFAULT_REQUESTS,
+    MAX_LENGTH,
+    MAX_REQUESTS,
+    PRESETS,
+)
 from edgeyard.errors import FieldError
 from edgeyard.scheduler.model.strict_json import JsonObject
 
@@ -22,6 +28,11 @@ _PYTHON: Mapping[str, tuple[type, ...]] = {
 }
 
 
+_GENERATING = tuple(name for name, each in ENGINES.items() if "GENAI" in each.types)
+_ANY = tuple(ENGINES)
+_WITH_DATASET = tuple(name for name, each in ENGINES.items() if "TYPE2" in each.types)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """One parameter of engines.
@@ -33,6 +44,7 @@ class Parameter:
         min_value: Smallest number; None: none.
         max_value: Largest number; None: none, or the board's.
         of_dataset: It says how a dataset is read, and is nothing without one.
+        of_generation: It describes requests of GENAI, and is nothing for other types.
         engines: Those that take it; default: all built-in ones.
     """
 
@@ -45,7 +57,8 @@ class Parameter:
     min_value: int | None = None
     max_value: int | None = None
     of_dataset: bool = False
-    engines: tuple[str, ...] = tuple(ENGINES)
+    of_generation: bool = False
+    engines: tuple[str, ...] = _ANY
 
     def as_json(self) -> JsonObject:
         """Return JSON without nulls: the platform's client takes the length of each value."""
@@ -199,6 +212,64 @@ BUILT_IN: Sequence[Parameter] = (
         description="With a dataset: how its rows become the model's input.",
         type="object",
         of_dataset=True,
+        engines=_WITH_DATASET,
+    ),
+    Parameter(
+        key="preset",
+        display_name="Preset",
+        description="With GENAI: lengths of prompt and output, as llama-bench names them; "
+        "pp512+tg128 by default.",
+        type="enum",
+        choices=tuple(PRESETS),
+        of_generation=True,
+        engines=_GENERATING,
+    ),
+    Parameter(
+        key="prompt",
+        display_name="Prompt",
+        description="With GENAI: the prompt as text; the model's folder needs a tokenizer.",
+        type="string",
+        of_generation=True,
+        engines=_GENERATING,
+    ),
+    Parameter(
+        key="prompt_tokens",
+        display_name="Prompt tokens",
+        description="With GENAI: the prompt as token ids.",
+        type="array",
+        of_generation=True,
+        engines=_GENERATING,
+    ),
+    Parameter(
+        key="prompt_length",
+        display_name="Prompt length",
+        description="With GENAI: the number of random tokens that the prompt has; 512 by default.",
+        type="integer",
+        min_value=1,
+        max_value=MAX_LENGTH,
+        of_generation=True,
+        engines=_GENERATING,
+    ),
+    Parameter(
+        key="output_length",
+        display_name="Output length",
+        description="With GENAI: the number of tokens that are generated; 128 by default.",
+        type="integer",
+        min_value=1,
+        max_value=MAX_LENGTH,
+        of_generation=True,
+        engines=_GENERATING,
+    ),
+    Parameter(
+        key="requests",
+        display_name="Requests",
+        description="With GENAI: minimum number of measured requests.",
+        type="integer",
+        default=str(DEFAULT_REQUESTS),
+        min_value=1,
+        max_value=MAX_REQUESTS,
+        of_generation=True,
+        engines=_GENERATING,
     ),
 )
 
@@ -246,6 +317,7 @@ def problems(
     *,
     no_dataset: tuple[str, str] | None,
     without_dataset: Collection[str] = (),
+    generates: bool = False,
     others: Sequence[Parameter] = (),
 ) -> list[FieldError]:
     """Return what is wrong with parameters; the parameters of plugins' engines are not known.
@@ -256,6 +328,7 @@ def problems(
         no_dataset: If parameters that describe how a dataset is read have no effect: why, and
             what would be accepted.
         without_dataset: Those of them that have an effect nevertheless.
+        generates: Whether parameters that describe requests of GENAI have an effect.
         others: Parameters of all built-in engines besides `BUILT_IN`.
     """
     known = {each.key: each for each in of_engine(engine)}
@@ -268,7 +341,8 @@ def problems(
             taken = [
                 name
                 for name, each in known.items()
-                if not each.of_dataset or no_dataset is None or name in without_dataset
+                if (not each.of_dataset or no_dataset is None or name in without_dataset)
+                and (generates or not each.of_generation)
             ]
             accepted = ", ".join(taken)
             if close := difflib.get_close_matches(key, known, n=1):
@@ -276,6 +350,9 @@ def problems(
             found.append(FieldError(f"/parameters/{key}", reason, accepted))
         elif known[key].of_dataset and no_dataset is not None and key not in without_dataset:
             found.append(FieldError(f"/parameters/{key}", *no_dataset))
+        elif known[key].of_generation and not generates:
+            reason = "describes requests to a language model"
+            found.append(FieldError(f"/parameters/{key}", reason, "GENAI, or no such parameter"))
         elif accepted_values := known[key].problem(value):
             found.append(FieldError(f"/parameters/{key}", "has a wrong value", accepted_values))
     return found

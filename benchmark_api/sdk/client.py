@@ -337,7 +337,8 @@ class Client:
                 by name, e.g. ``{"x": rows, "y": labels}``) and ``odt_config``. Otherwise a URL, or
                 the name of an uploaded file.
             runtime: Engine, e.g. ``ort``.
-            benchmark_type: ``TYPE1``, ``TYPE2``, ``TYPE3``, or a type that engines declare.
+            benchmark_type: ``TYPE1``, ``TYPE2``, ``TYPE3``, ``GENAI``, or a type that engines
+                declare.
             target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
             count: Boards on which it runs at the same time, one benchmark on each, all or none.
             sweep: Values of parameters that vary, e.g. ``{"threads": [1, 2, 4]}``: one benchmark

@@ -1,7 +1,8 @@
 """A model of several files, packed for upload.
 
-A folder holds an ONNX file with its data files, or an OpenVINO IR or an ncnn model with its
-weights. The file of the latter two (``.xml``, ``.param``) may also be named itself.
+A folder holds an ONNX file with its data files, an OpenVINO IR or an ncnn model with its weights,
+or a language model: ``genai_config.json`` with all that lies next to it. The file of an IR or an
+ncnn model (``.xml``, ``.param``) may also be named itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from pathlib import Path
 
 from edgeyard.errors import InvalidInput, RunFailed
 
-_ACCEPTED = "a folder of one .onnx file and its data files, or of one .xml or .param and its .bin"
+_ACCEPTED = (
+    "a folder of one .onnx file and its data files, of one .xml or .param and its .bin, or of a "
+    "genai_config.json and the files of its language model"
+)
 
 _Files = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of each file."""
@@ -37,7 +41,10 @@ class ModelFolder:
     @property
     def archive_name(self) -> str:
         """Name of the archive that is uploaded."""
-        return f"{Path(self.names[0]).stem}.zip"
+        from edgeyard.devices.runner.genai_folder import CONFIG
+
+        model = self.names[0]
+        return f"{self.path.name if model == CONFIG else Path(model).stem}.zip"
 
 
 def read_folder(path: Path) -> ModelFolder:
@@ -115,13 +122,20 @@ def _link_refused(path: Path, name: str) -> InvalidInput:
 
 @lru_cache(maxsize=32)
 def _read(folder: Path, shown: Path, files: _Files) -> ModelFolder:
+    from edgeyard.devices.runner.genai_folder import CONFIG, is_genai_folder, read_files
     from edgeyard.devices.runner.model_archive import IR, ONNX, PARAM, check_name, open_folder
     from edgeyard.devices.runner.onnx_file import inspect
 
-    suffixes = (ONNX, IR, PARAM)
+    is_genai = is_genai_folder(folder)
+    suffixes = (CONFIG,) if is_genai else (ONNX, IR, PARAM)
     try:
         whole = open_folder(folder, suffixes)
-        if whole.name.lower().endswith(ONNX):
+        if is_genai:
+            if links := [name for name, _, _ in files if (folder / name).is_symlink()]:
+                raise _link_refused(shown, links[0])
+            read_files(whole)
+            others = sorted(name for name in whole.data if name[0] != ".")
+        elif whole.name.lower().endswith(ONNX):
             others = sorted(inspect(whole.model, whole.data).data_files)
         else:
             whole.weights()

@@ -24,7 +24,7 @@ RUNNER = "daiedge-vlab-bootstrap"
 SERVER = "edgeyard"
 NAMES = (RUNNER, SERVER)
 
-_RUNNER_EXTRAS = ("ort", "tflite", "openvino", "ncnn", "images")
+_RUNNER_EXTRAS = ("ort", "tflite", "openvino", "ncnn", "ort-genai", "images")
 _SERVER_EXTRAS = ("server", "postgres", "s3", "onnx")
 _USER = f"{rootfs.USER_ID}:{rootfs.USER_ID}"
 _PYTHON = "/usr/bin/python3"

@@ -5,20 +5,22 @@ board with a duty cycle of 0.25 takes four times as long, as under a quota of pr
 (``cpu.max`` of Linux). Waits for a busy processor are not multiplied. The idle time is part of the
 latency: it is what the emulated board takes.
 
-On-device training and types that an engine declares are not slowed down: the engine runs them as a
-whole.
+Language models idle after the prompt and after each token. On-device training and types that an
+engine declares are not slowed down: the engine runs them as a whole.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
 
 from edgeyard.devices.runner.engine import Session, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 
 def with_duty_cycle(
@@ -37,19 +39,40 @@ def with_duty_cycle(
     """
     if duty_cycle >= 1.0:
         return session
-    return _SlowSession(session, 1.0 / duty_cycle - 1.0, processor_s, sleep)
+    return _SlowSession(session, idling(duty_cycle, processor_s=processor_s, sleep=sleep))
+
+
+def idling(
+    duty_cycle: float,
+    *,
+    processor_s: Callable[[], float] = time.process_time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Callable[[Callable[[], T]], T]:
+    """Return what makes a call and then idles; at 1 it only makes the call.
+
+    Args:
+        duty_cycle: As for `with_duty_cycle`, as are the others.
+    """
+    if duty_cycle >= 1.0:
+        return lambda call: call()
+    idle_ratio = 1.0 / duty_cycle - 1.0
+
+    def call_and_idle(call: Callable[[], T]) -> T:
+        began_s = processor_s()
+        found = call()
+        sleep((processor_s() - began_s) * idle_ratio)
+        return found
+
+    return call_and_idle
 
 
 class _SlowSession:
     def __init__(
         self,
         session: Session,
-        idle_ratio: float,
-        processor_s: Callable[[], float],
-        sleep: Callable[[float], None],
+        idle_after: Callable[[Callable[[], Any]], Any],
     ) -> None:
-        self._session, self._idle_ratio = session, idle_ratio
-        self._processor_s, self._sleep = processor_s, sleep
+        self._session, self._idle_after = session, idle_after
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
@@ -64,7 +87,5 @@ class _SlowSession:
         return self._session.facts
 
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        began_s = self._processor_s()
-        outputs = self._session.run(feeds)
-        self._sleep((self._processor_s() - began_s) * self._idle_ratio)
-        return outputs
+        found: Sequence[NDArray[np.generic]] = self._idle_after(lambda: self._session.run(feeds))
+        return found

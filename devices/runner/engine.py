@@ -1,7 +1,8 @@
 """The contracts between the runner and an inference engine.
 
 `Engine` and its `Session` are what every engine has; `TrainingEngine`, `ProfilingEngine`,
-`SharingEngine` and `DeclaringEngine` are what it may offer besides.
+`SharingEngine`, `DeclaringEngine` and sessions that are a `GeneratingSession` are what it may offer
+besides.
 
 Built-in engines are the rows of `edgeyard.devices.runner.engines.BUILT_IN`; others are found by the
 entry-point group ``edgeyard.engines``. They run inside the runner's
@@ -14,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
+    Any,
     Callable,
     Dict,
     Mapping,
@@ -156,6 +158,93 @@ class Session(Protocol):
 
         Raises:
             RunFailed: ``user_input`` for feeds that don't fit, ``out_of_memory``, ``user_model``.
+        """
+        ...
+
+
+class Generation(Protocol):
+    """A request to a language model that is under way; callers time `prefill` and `step`."""
+
+    def prefill(self) -> None:
+        """Compute the prompt, up to the logits that the first token is chosen from.
+
+        Raises:
+            RunFailed: As `step`.
+        """
+        ...
+
+    def step(self) -> None:
+        """Append the most probable token; for each but the first one, run the model for it.
+
+        Raises:
+            RunFailed: ``out_of_memory``, ``user_model``.
+        """
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether no further token can be generated."""
+        ...
+
+    def logits(self) -> NDArray[np.floating[Any]]:
+        """Return the logits that the next token will be chosen from, shape (vocabulary,).
+
+        The model runs for that token now, where it has not yet.
+        """
+        ...
+
+    def tokens(self) -> Sequence[int]:
+        """Return the ids of the tokens that were generated."""
+        ...
+
+
+@runtime_checkable
+class GeneratingSession(Protocol):
+    """A loaded language model (GENAI); a `Session` that is one has these members, too."""
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of prompt and output together that the model takes."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids, from 0 on."""
+        ...
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether `encode` and `decode` can be called."""
+        ...
+
+    def encode(self, text: str) -> Sequence[int]:
+        """Return the token ids of a text.
+
+        Raises:
+            RunFailed: ``user_model``: the tokenizer can't be used.
+        """
+        ...
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of token ids.
+
+        Raises:
+            RunFailed: ``user_model``: the tokenizer can't be used.
+        """
+        ...
+
+    def begin(self, prompt: Sequence[int], output_length: int) -> Generation:
+        """Return a request that chooses greedily and generates exactly so many tokens.
+
+        End tokens are never chosen before, as far as the engine can avoid it. Callers time this
+        call, too.
+
+        Args:
+            prompt: Token ids, at least one, of the vocabulary.
+            output_length: Tokens; with the prompt not more than `context_length`.
+
+        Raises:
+            RunFailed: ``out_of_memory``, ``user_model``.
         """
         ...
 

@@ -11,6 +11,7 @@ HEAD_BYTES = 512
 TFLITE = "a TensorFlow Lite model"
 IR = "an OpenVINO IR model"
 PARAM = "an ncnn model (.param)"
+GENAI = "a language model with genai_config.json"
 PARAM_MAGIC = b"7767517"
 """First line of the text form of ncnn's models."""
 

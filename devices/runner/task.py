@@ -22,6 +22,8 @@ from edgeyard.devices.runner.engine import (
     Engine,
     Session,
 )
+from edgeyard.devices.runner.generation_request import PARAMETERS as GENERATION_PARAMETERS
+from edgeyard.devices.runner.generation_request import read_request
 from edgeyard.devices.runner.launches import SOAK, limit_memory, measure_in_launches
 from edgeyard.devices.runner.memory import job_limit_bytes
 from edgeyard.devices.runner.spec import RunSpec, soak_reserve_s
@@ -43,6 +45,7 @@ RAW_OUTPUT = "raw_output.bin"
 OUTPUTS = "outputs.npz"
 SET_LATENCIES = "set_latencies.npz"
 SERIES = "series.npz"
+GENERATION = "generation.npz"
 """Files of a result."""
 
 _WARM_LOAD_UP_TO_S = 30.0
@@ -111,8 +114,9 @@ class _Task:
         self._phase = ""
         self._message = ""
         self._session: Optional[Session] = None
+        ours = GENERATION_PARAMETERS if spec.benchmark_type == "GENAI" else RUNNER_PARAMETERS
         self.engine_parameters = {
-            key: value for key, value in spec.parameters.items() if key not in RUNNER_PARAMETERS
+            key: value for key, value in spec.parameters.items() if key not in ours
         }
 
     def run(self) -> Report:
@@ -128,7 +132,7 @@ class _Task:
         return report
 
     def _in_this_process(self) -> Report:
-        """TYPE2, TYPE3, types of the engine's own, and TYPE1 on the user's own inputs."""
+        """All types but TYPE1, and TYPE1 on the user's own inputs."""
         began = time.perf_counter()
         from edgeyard.devices.runner import engines
 
@@ -143,7 +147,12 @@ class _Task:
         if self.confined:
             engines.confine(engine)
         baseline = machine.memory_bytes().get("VmRSS")
-        run = {"TYPE1": self._inference, "TYPE2": self._accuracy, "TYPE3": self._training}
+        run = {
+            "TYPE1": self._inference,
+            "TYPE2": self._accuracy,
+            "TYPE3": self._training,
+            "GENAI": self._generation,
+        }
         report = run.get(self.spec.benchmark_type, self._declared)(engine)
         if self._session is not None:  # an engine may know the shapes of outputs only now
             report["outputs"] = [one.as_json() for one in self._session.outputs]
@@ -380,6 +389,40 @@ class _Task:
         )
         self._add_file(report, "training.npz")
         self._add_file(report, result.model_file.name)
+        return report
+
+    def _generation(self, engine: Engine) -> Report:
+        """GENAI: requests to a language model."""
+        import numpy as np
+
+        from edgeyard.devices.runner.duty_cycle import idling
+        from edgeyard.devices.runner.engine import GeneratingSession
+        from edgeyard.devices.runner.generation import measure_generation
+
+        spec = self.spec
+        request = read_request(spec.parameters)
+        if spec.datasets:
+            raise RunFailed("user_input", "GENAI takes no dataset")
+        report: Report = {}
+        self._load(engine, report)
+        session = self._session
+        if not isinstance(session, GeneratingSession):
+            raise RunFailed(
+                "engine_unsupported", f"engine {spec.engine} runs no language models (GENAI)"
+            )
+        found = measure_generation(
+            session,
+            request,
+            self._watch(),
+            self.progress,
+            max_s=_SHARE_OF_TIME * spec.user_time_s - (time.monotonic() - self.started),
+            max_warmup_s=self._max_warmup_s(),
+            idle_after=idling(self.board.duty_cycle),
+        )
+        self._add_measurement(report, found.measurement())
+        report.update(found.as_json())
+        np.savez(spec.results_dir / GENERATION, **found.arrays())
+        self._add_file(report, GENERATION)
         return report
 
     def _declared(self, engine: Engine) -> Report:

@@ -6,6 +6,13 @@ from collections.abc import Mapping
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.devices.metrics import LOAD_METRICS, P50, primary_metric
+from edgeyard.devices.metrics import (
+    DECODE_TOKENS_PER_S,
+    P50,
+    PREFILL_TOKENS_PER_S,
+    RUNS_PER_S,
+    primary_metric,
+)
 from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.errors import FieldError, InvalidInput
 
@@ -52,6 +59,13 @@ def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
     if stated in (None, P50.name):
         return []
     if isinstance(stated, str) and isinstance(report.get(LOAD_METRICS.get(stated, "")), Mapping):
+    if report.get("benchmark_type") == "GENAI":
+        names = (DECODE_TOKENS_PER_S.name, PREFILL_TOKENS_PER_S.name)
+        if stated in names and primary_metric(report) is not None:
+            return []
+        reason = "is not the primary metric of this type"
+        return [FieldError("/primary_metric", reason, " or ".join(names))]
+    if stated == RUNS_PER_S.name and isinstance(report.get("concurrency"), Mapping):
         return []
     if report.get("benchmark_type") in STANDARD_TYPES:
         reason = "is not the primary metric of this type"

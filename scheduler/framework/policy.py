@@ -22,6 +22,9 @@ _T = TypeVar("_T")
 _NOMAD_GAP = 10
 """Nomad preempts only across a difference of priority of at least this."""
 
+_STATED_TYPES = (BenchmarkType.TYPE1, BenchmarkType.TYPE2, BenchmarkType.TYPE3)
+"""Types whose points each policy states; any other one has the fewest of the stated ones."""
+
 _MAX_PREEMPTIONS = 3
 
 _MIN_RUN_S = 10.0
@@ -511,7 +514,7 @@ def _queue(table: _Table) -> float:
 
 def _priority(table: _Table) -> PrioritySettings:
     types = table.by_type(lambda types, name: types.whole(name, 0, 100))
-    for name in BenchmarkType:
+    for name in _STATED_TYPES:
         if name not in types:
             table.wrong(f"types.{name}", "is missing")
     settings = PrioritySettings(
@@ -527,8 +530,8 @@ def _priority(table: _Table) -> PrioritySettings:
 
 
 def _points(name: BenchmarkType, points: Mapping[BenchmarkType, int], missing: int) -> int:
-    """Return a type's points; of Edgeyard's own types that lack them, which is an error, others."""
-    unlisted = min(points.values(), default=missing) if name.is_declared else missing
+    """Return a type's points; of those that have to be stated and lack them, others."""
+    unlisted = missing if name in _STATED_TYPES else min(points.values(), default=missing)
     return points.get(name, unlisted)
 
 
@@ -542,7 +545,7 @@ def _preemption(
     for name, victims in victims_of.items():
         for victim in victims:
             if not BENCHMARK_TYPE_PATTERN.fullmatch(victim):
-                table.wrong(f"types.{name}", f"{victim!r} is not a type: TYPE1 to TYPE99")
+                table.wrong(f"types.{name}", f"{victim!r} is not a type: TYPE1 to TYPE99, or GENAI")
             elif _points(name, points, 100) - _points(BenchmarkType(victim), points, 0) < margin:
                 table.wrong(
                     f"types.{name}",

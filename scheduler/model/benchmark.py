@@ -29,6 +29,7 @@ class BenchmarkType(StrEnum):
     TYPE1 = "TYPE1"  # latency over nb_inference runs on random data
     TYPE2 = "TYPE2"  # accuracy over a dataset
     TYPE3 = "TYPE3"  # on-device training
+    GENAI = "GENAI"  # tokens per second of a language model
 
     @property
     def is_declared(self) -> bool:

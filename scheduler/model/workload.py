@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
-from edgeyard.devices.metrics import P50, RUNS_PER_S, primary_metric
-from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkFile, FileRole, JobDescription
+from edgeyard.devices.metrics import P50, RUNS_PER_S, generation_primary, primary_metric
+from edgeyard.devices.runner.generation_request import read_request
+from edgeyard.errors import RunFailed
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    BenchmarkType,
+    FileRole,
+    JobDescription,
+)
 
 PARTS = {
     "model_sha256": "model's content",
@@ -157,6 +166,9 @@ def _metric(description: JobDescription, report: Mapping[str, object]) -> str | 
         return RUNS_PER_S.sentence
     if description.load_rules is not None:
         return description.load_rules.primary_metric.sentence
+    if description.benchmark_type is BenchmarkType.GENAI:
+        with contextlib.suppress(RunFailed):
+            return generation_primary(read_request(description.parameters).output_length).sentence
     return P50.sentence if kind in STANDARD_TYPES else None
 
 

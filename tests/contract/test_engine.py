@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeyard.benchmark_api.sdk.model_folder import with_weights
+from edgeyard.benchmark_api.sdk.model_folder import packed, with_weights
 from edgeyard.devices.runner.engine import (
     Engine,
+    GeneratingSession,
     Session,
     SharingEngine,
     TensorSpec,
@@ -28,13 +29,13 @@ from tests.builders.networks import DEMO, digits
 
 @dataclass(frozen=True)
 class Kit:
-    """An engine, and models of the digits that are its own.
+    """An engine, and a model that is its own.
 
     Attributes:
-        file: What its user names; of a pair, the one that is not the weights.
-        model: What a board gets of it. Takes ``image``, float32 of shape (rows, 1, 8, 8) with
-            pixels 0-16 and any number of rows, and returns ``logits``, shape (rows, 10); more than
-            95 % of the digits are right.
+        file: What its user names: of a pair, the one that is not the weights; or a folder.
+        model: What a board gets of it. Of `DIGITS_KITS` it takes ``image``, float32 of shape
+            (rows, 1, 8, 8) with pixels 0-16 and any number of rows, and returns ``logits``, shape
+            (rows, 10); more than 95 % of the digits are right.
         package: Python package that the engine loads.
         also_of: Another engine that takes the model.
     """
@@ -46,7 +47,7 @@ class Kit:
 
     @property
     def model(self) -> Path:
-        return with_weights(self.file)
+        return packed(self.file) if self.file.is_dir() else with_weights(self.file)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -71,7 +72,7 @@ class TrainingKit(Kit):
         return (self.file, self.trainable)
 
 
-KITS = [
+DIGITS_KITS = [
     TrainingKit(
         "ort",
         DEMO / "digits.onnx",
@@ -90,6 +91,10 @@ KITS = [
     Kit("openvino", DEMO / "digits.xml", "openvino"),
     Kit("ncnn", DEMO / "digits.ncnn.param", "ncnn"),
 ]
+LANGUAGE_MODEL_KITS = [
+    Kit("ort-genai", DEMO / "tiny_llama", "onnxruntime_genai", also_of="ort"),
+]
+KITS = [*DIGITS_KITS, *LANGUAGE_MODEL_KITS]
 TRAINING_KITS = [kit for kit in KITS if isinstance(kit, TrainingKit)]
 
 
@@ -130,7 +135,8 @@ class TestLoading:
     def test_it_is_found_by_its_name(self, kit: Kit, engine: Engine) -> None:
         assert engine.name == kit.engine
 
-    def test_specs_say_names_shapes_and_types(self, session: Session) -> None:
+    @pytest.mark.parametrize("kit", DIGITS_KITS, ids=lambda kit: kit.engine)
+    def test_specs_say_names_shapes_and_types(self, kit: Kit, session: Session) -> None:
         scores(session, TEST_X[:1])  # some engines know the shapes of outputs only now
         (image,) = session.inputs
         assert isinstance(image, TensorSpec)
@@ -181,20 +187,21 @@ class TestLoading:
             assert failure(engine.load, path, threads=1, parameters={}).category == "user_model"
 
 
+@pytest.mark.parametrize("kit", DIGITS_KITS, ids=lambda kit: kit.engine)
 class TestRunning:
-    def test_it_distinguishes_the_digits(self, session: Session) -> None:
+    def test_it_distinguishes_the_digits(self, kit: Kit, session: Session) -> None:
         found = scores(session, TEST_X)
         assert found.shape == (len(TEST_X), 10)
         assert np.mean(found.argmax(axis=1) == TEST_Y) > 0.95
 
-    def test_a_run_does_not_change_the_next(self, session: Session) -> None:
+    def test_a_run_does_not_change_the_next(self, kit: Kit, session: Session) -> None:
         first = scores(session, TEST_X[:4])
         kept = first.copy()
         scores(session, TEST_X[4:8])
         np.testing.assert_array_equal(first, kept)
         np.testing.assert_array_equal(scores(session, TEST_X[:4]), kept)
 
-    def test_the_batch_may_be_of_any_size(self, session: Session) -> None:
+    def test_the_batch_may_be_of_any_size(self, kit: Kit, session: Session) -> None:
         whole = scores(session, TEST_X)
         for size in (1, 5, 64):
             # up to bf16, which an engine may compute in by default
@@ -238,10 +245,14 @@ class TestRunning:
         ids=["none", "name", "shape", "rank", "type"],
     )
     def test_feeds_that_do_not_fit_are_the_users_input(
-        self, session: Session, feeds: dict[str, NDArray[Any]]
+        self, kit: Kit, session: Session, feeds: dict[str, NDArray[Any]]
     ) -> None:
         assert failure(session.run, feeds).category == "user_input"
         assert scores(session, TEST_X[:1]).shape == (1, 10)
+
+
+def test_it_generates_if_it_runs_language_models(kit: Kit, session: Session) -> None:
+    assert isinstance(session, GeneratingSession) is (kit in LANGUAGE_MODEL_KITS)
 
 
 def test_it_is_a_training_engine_if_there_is_a_model_to_train(kit: Kit, engine: Engine) -> None:

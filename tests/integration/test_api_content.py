@@ -16,7 +16,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from edgeyard.benchmark_api.content import ContentChecks, UnseenContent
+from edgeyard.benchmark_api.sdk.model_folder import packed
 from edgeyard.devices.model import BoardEngine
+from edgeyard.devices.runner.engines import BUILT_IN
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.benchmark import (
@@ -28,6 +30,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.event import Event
 from tests.builders.api import Api, running
 from tests.builders.descriptions import description
+from tests.builders.language_models import TINY_LLAMA, folder_of
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model, model_of
 from tests.builders.tflite import Quantized, requantizing_model
@@ -579,20 +582,27 @@ ONNX_FILE, TFLITE_FILE = (DEMO / "digits.onnx").read_bytes(), (DEMO / "digits.tf
 XML, XML_BIN = (DEMO / "digits.xml").read_bytes(), (DEMO / "digits.bin").read_bytes()
 PARAM = (DEMO / "digits.ncnn.param").read_bytes()
 PARAM_BIN = (DEMO / "digits.ncnn.bin").read_bytes()
+GENAI_ZIP = packed(TINY_LLAMA).read_bytes()
 IR_ZIP, NCNN_ZIP = pair(XML, XML_BIN, ".xml"), pair(PARAM, PARAM_BIN, ".param")
 OF_ENGINE = {
     "ort": (ONNX_FILE,),
     "tflite": (TFLITE_FILE,),
     "openvino": (ONNX_FILE, IR_ZIP),
     "ncnn": (NCNN_ZIP,),
+    "ort-genai": (GENAI_ZIP,),
 }
-MODELS = {"onnx": ONNX_FILE, "tflite": TFLITE_FILE, "ir": IR_ZIP, "ncnn": NCNN_ZIP}
+MODELS = {
+    "onnx": ONNX_FILE,
+    "tflite": TFLITE_FILE,
+    "ir": IR_ZIP,
+    "ncnn": NCNN_ZIP,
+    "genai": GENAI_ZIP,
+}
 
 
 @pytest.fixture(scope="module")
-def api_of_four_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    types = frozenset({"TYPE1", "TYPE2"})
-    engines = tuple(BoardEngine(name, "1", types) for name in OF_ENGINE)
+def api_of_all_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    engines = tuple(BoardEngine(name, "1", frozenset(BUILT_IN[name].types)) for name in OF_ENGINE)
     boards = (board("rpi4b-0001-0001", engines=engines),)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.builders.api.BOARDS", boards)
@@ -603,9 +613,9 @@ def api_of_four_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ap
 @pytest.mark.parametrize("runtime", OF_ENGINE)
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_of_another_engine_is_refused_with_the_engine_that_takes_it(
-    api_of_four_engines: Api, runtime: str, kind: str
+    api_of_all_engines: Api, runtime: str, kind: str
 ) -> None:
-    api, content = api_of_four_engines, MODELS[kind]
+    api, content = api_of_all_engines, MODELS[kind]
     if content in OF_ENGINE[runtime]:
         whole = description(model=put(api, "net", content), runtime=runtime)
         answer = api.as_().post("/v1/benchmarks?dry_run=true", json=whole)
@@ -636,38 +646,36 @@ def test_a_model_of_another_engine_is_refused_with_the_engine_that_takes_it(
     ],
 )
 def test_half_of_a_pair_and_damaged_ones_are_refused(
-    api_of_four_engines: Api, runtime: str, content: bytes, says: str
+    api_of_all_engines: Api, runtime: str, content: bytes, says: str
 ) -> None:
-    error = refused(api_of_four_engines, content, runtime=runtime)["/model"]
+    error = refused(api_of_all_engines, content, runtime=runtime)["/model"]
     assert says in f"{error['reason']} {error['accepted']}", error
 
 
 @pytest.mark.parametrize("kind", ["onnx", "ir", "ncnn"])
 def test_inputs_of_every_engines_models_are_compared_with_the_description(
-    api_of_four_engines: Api, kind: str
+    api_of_all_engines: Api, kind: str
 ) -> None:
     runtime = {"onnx": "openvino", "ir": "openvino", "ncnn": "ncnn"}[kind]
     wrong = {"picture": {"shape": [1, 1, 8, 8]}}
-    error = refused(api_of_four_engines, MODELS[kind], runtime=runtime, input=wrong)
+    error = refused(api_of_all_engines, MODELS[kind], runtime=runtime, input=wrong)
     assert "image" in error["/input/picture"]["accepted"]
     small = {"image": {"shape": [1, 1, 8, 9]}}
-    assert "/input/image" in refused(
-        api_of_four_engines, MODELS[kind], runtime=runtime, input=small
-    )
+    assert "/input/image" in refused(api_of_all_engines, MODELS[kind], runtime=runtime, input=small)
     data = npz(x=np.zeros((4, 1, 8, 9), np.uint8), y=np.zeros(4, np.uint8))
     errors = refused(
-        api_of_four_engines, MODELS[kind], data, runtime=runtime, benchmark_type="TYPE2"
+        api_of_all_engines, MODELS[kind], data, runtime=runtime, benchmark_type="TYPE2"
     )
     assert "/dataset" in errors
 
 
 @pytest.mark.parametrize("runtime", ["openvino", "ncnn"])
 def test_an_engine_that_does_not_train_is_refused_before_a_board_is_used(
-    api_of_four_engines: Api, runtime: str
+    api_of_all_engines: Api, runtime: str
 ) -> None:
     data = npz(x=np.zeros((4, 1, 8, 8), np.float32), y=np.zeros(4, np.uint8))
     error = refused(
-        api_of_four_engines,
+        api_of_all_engines,
         OF_ENGINE[runtime][0],
         data,
         runtime=runtime,
@@ -676,3 +684,94 @@ def test_an_engine_that_does_not_train_is_refused_before_a_board_is_used(
     )["/benchmark_type"]
     assert "does not train" in error["reason"]
     assert "ort or tflite" in error["accepted"]
+
+
+def refused_request(api: Api, content: bytes = GENAI_ZIP, **changes: Any) -> dict[str, Any]:
+    return refused(api, content, runtime="ort-genai", benchmark_type="GENAI", **changes)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named", "says"),
+    [
+        ({"prompt_length": 1000, "output_length": 100}, "prompt_length", "context of 1024"),
+        ({"prompt_tokens": [1] * 1000}, "prompt_tokens", "context of 1024"),
+        ({"prompt_tokens": [259]}, "prompt_tokens", "0 to 258"),
+        ({"prompt_tokens": ["a"]}, "prompt_tokens", "token ids"),
+        ({"preset": "pp512", "prompt": "a"}, "preset", "prompt"),
+        ({"output_length": 0}, "output_length", "0"),
+        ({"prompts": 3}, "prompts", "no such parameter"),
+        ({"batch_size": 2}, "batch_size", "dataset"),
+    ],
+)
+def test_a_request_that_the_language_model_can_not_take_is_refused(
+    api_of_all_engines: Api, parameters: dict[str, object], named: str, says: str
+) -> None:
+    error = refused_request(api_of_all_engines, parameters=parameters)[f"/parameters/{named}"]
+    assert says in f"{error['reason']} {error['accepted']}", error
+
+
+def zip_of(folder: Path) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for path in folder.iterdir():
+            archive.write(path, path.name)
+    return written.getvalue()
+
+
+def test_a_folder_that_no_board_would_load_is_refused(
+    api_of_all_engines: Api, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "bare")
+    (folder / "genai_config.json").unlink()
+    error = refused_request(api_of_all_engines, zip_of(folder))["/model"]
+    assert "genai_config.json" in error["reason"]
+
+    def for_cuda(config: dict[str, Any]) -> None:
+        config["model"]["decoder"]["session_options"]["provider_options"] = [{"cuda": {}}]
+
+    error = refused_request(api_of_all_engines, zip_of(folder_of(tmp_path / "gpu", for_cuda)))
+    assert "cuda" in error["/model"]["reason"]
+    folder = folder_of(tmp_path / "without weights")
+    (folder / "model.onnx.data").unlink()
+    error = refused_request(api_of_all_engines, zip_of(folder))["/model"]
+    assert "model.onnx.data" in error["reason"]
+
+
+def test_text_for_a_model_without_tokenizer_is_refused(
+    api_of_all_engines: Api, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "model")
+    (folder / "tokenizer.json").unlink()
+    error = refused_request(api_of_all_engines, zip_of(folder), parameters={"prompt": "a"})
+    assert "no tokenizer" in error["/parameters/prompt"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "says"),
+    [
+        ({"runtime": "ort"}, "/benchmark_type", "ort does not run language models"),
+        ({"benchmark_type": "TYPE2", "dataset": "d"}, "/benchmark_type", "accuracy"),
+        ({"nb_inference": 50}, "/nb_inference", "requests"),
+        ({"dataset": "d"}, "/dataset", "a prompt"),
+        ({"precision": 0.1}, "/precision", "TYPE1"),
+        ({"soak": 60}, "/soak", "TYPE1"),
+        ({"concurrency": [1, 2]}, "/concurrency", "TYPE1"),
+        ({"profile_layers": True}, "/profile_layers", "time of layers"),
+    ],
+)
+def test_what_does_not_belong_to_a_language_model_is_refused(
+    api_of_all_engines: Api, changes: dict[str, object], field: str, says: str
+) -> None:
+    whole = {"runtime": "ort-genai", "benchmark_type": "GENAI", **changes}
+    if "dataset" in changes:
+        whole["dataset"] = put(api_of_all_engines, "d.npz", npz(x=np.zeros(3)))
+    content = ONNX_FILE if whole["runtime"] == "ort" else GENAI_ZIP
+    error = refused(api_of_all_engines, content, **whole)[field]
+    assert says in f"{error['reason']} {error['accepted']}", error
+
+
+def test_requests_are_parameters_of_language_models_alone(api_of_all_engines: Api) -> None:
+    error = refused(
+        api_of_all_engines, GENAI_ZIP, runtime="ort-genai", parameters={"output_length": 3}
+    )["/parameters/output_length"]
+    assert "GENAI" in error["accepted"]

@@ -59,9 +59,23 @@ def test_types_that_may_preempt_others_are_a_gap_apart() -> None:
     assert policy.preempting_types[BenchmarkType.TYPE1] == {
         BenchmarkType.TYPE2,
         BenchmarkType.TYPE3,
+        BenchmarkType.GENAI,
     }
     for winner, victims in policy.preempting_types.items():
         assert all(points[winner] - points[victim] >= 10 for victim in victims)
+
+
+def test_language_models_count_as_training_and_preempt_nothing() -> None:
+    for name in built_in_policies():
+        policy = load_policy(name)
+        points = policy.priority.types
+        assert points[BenchmarkType.GENAI] == points[BenchmarkType.TYPE3]
+        assert BenchmarkType.GENAI not in policy.preempting_types
+
+
+def test_a_policy_without_language_models_gives_them_the_fewest_points() -> None:
+    text = read_policy("default").replace("GENAI = 50\n", "").replace("TYPE3 = 50", "TYPE3 = 45")
+    assert parse_policy(text).priority.type_points(BenchmarkType.GENAI) == 45
 
 
 def test_all_mistakes_of_a_policy_are_reported_at_once() -> None:

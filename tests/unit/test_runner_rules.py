@@ -26,6 +26,7 @@ ENGINES = {
     "devices/runner/engines/ncnn.py": {"ncnn"},
     "devices/runner/engines/openvino.py": {"openvino"},
     "devices/runner/engines/ort.py": {"onnxruntime"},
+    "devices/runner/engines/ort_genai.py": {"onnxruntime_genai"},
     "devices/runner/engines/ort_training.py": {"onnxruntime"},
     "devices/runner/image_decoding.py": {"PIL"},
 }
@@ -106,7 +107,7 @@ def test_an_installed_package_can_bring_an_engine(
     with pytest.raises(RunFailed, match="no_such_module") as broken:
         find("broken")
     assert broken.value.category == "engine_unsupported"
-    with pytest.raises(RunFailed, match="abacus, broken, ncnn, openvino, ort, tflite"):
+    with pytest.raises(RunFailed, match="abacus, broken, ncnn, openvino, ort, ort-genai, tflite"):
         find("sextant")
 
 

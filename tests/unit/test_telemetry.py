@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 PROGRAMS = {
     "the engine of the runner": (
         "from edgeyard.devices.runner.engines.ort import OrtEngine; OrtEngine()"
@@ -14,6 +15,12 @@ PROGRAMS = {
     "the facts of a board": (
         "from edgeyard.devices.machine_facts import engine_facts; "
         "assert 'engine.ort.version' in engine_facts()"
+    ),
+    "onnxruntime-genai in the runner": (
+        "from pathlib import Path; "
+        "from edgeyard.benchmark_api.sdk.model_folder import packed; "
+        "from edgeyard.devices.runner.engines.ort_genai import OrtGenaiEngine; "
+        "OrtGenaiEngine().load(packed(Path('deploy/demo/tiny_llama')), threads=1, parameters={})"
     ),
     "OpenVINO in the runner": (
         "from edgeyard.devices.runner.engines.openvino import OpenvinoEngine; OpenvinoEngine()"
@@ -36,12 +43,15 @@ def test_an_engine_reports_nothing_and_leaves_no_file(program: str, tmp_path: Pa
     with one in the home folder, and a request at its import."""
     environment = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name}
     engine = "openvino" if "OpenVINO" in program else "onnxruntime"
+    if program.startswith("onnxruntime-genai"):
+        engine = "onnxruntime_genai"
     script = (
         f"{PROGRAMS[program]}\nimport sys; assert {engine!r} in sys.modules\n"
         "assert not any(name.startswith('openvino_telemetry.') for name in sys.modules)"
     )
     subprocess.run(
         [sys.executable, "-c", script],
+        cwd=ROOT,
         env={**environment, "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
         check=True,
         timeout=120,

@@ -55,7 +55,7 @@ API_VERSION = "1.2"
 
 TRAINING_DATA = "training_data.npz"
 _OUTPUT, _LATENCIES = "raw_output.bin", "latencies.npy"
-_FL = "federated learning is not built: Edgeyard runs TYPE1, TYPE2 and TYPE3"
+_FL = "federated learning is not built: Edgeyard runs TYPE1, TYPE2, TYPE3 and GENAI"
 _NOT_BUILT: dict[int | str, dict[str, Any]] = {501: PROBLEMS["5XX"] | {"description": _FL}}
 
 _Started = Answer[shapes.StartAnswer]

@@ -23,7 +23,7 @@ class BuiltInEngine:
         description: What it does, one sentence.
         suffixes: Of the names of its model files.
         profiles_layers: Whether its class is a `ProfilingEngine`.
-        trains: Whether its class is a `TrainingEngine`.
+        types: Edgeyard's own benchmark types that it offers.
     """
 
     reference: str
@@ -31,7 +31,12 @@ class BuiltInEngine:
     description: str
     suffixes: Tuple[str, ...]
     profiles_layers: bool = False
-    trains: bool = False
+    types: Tuple[str, ...] = ("TYPE1", "TYPE2")
+
+    @property
+    def trains(self) -> bool:
+        """Whether its class is a `TrainingEngine`."""
+        return "TYPE3" in self.types
 
 
 BUILT_IN: Mapping[str, BuiltInEngine] = {
@@ -41,7 +46,7 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         description="Runs ONNX models, and trains their last dense layer.",
         suffixes=(".onnx",),
         profiles_layers=True,
-        trains=True,
+        types=("TYPE1", "TYPE2", "TYPE3"),
     ),
     # LiteRT has a profiler of layers, but its Python package does not give what it measured.
     "tflite": BuiltInEngine(
@@ -49,7 +54,7 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         display_name="LiteRT (TensorFlow Lite)",
         description="Runs and trains TensorFlow Lite models.",
         suffixes=(".tflite",),
-        trains=True,
+        types=("TYPE1", "TYPE2", "TYPE3"),
     ),
     "openvino": BuiltInEngine(
         reference="edgeyard.devices.runner.engines.openvino:OpenvinoEngine",
@@ -64,6 +69,13 @@ BUILT_IN: Mapping[str, BuiltInEngine] = {
         display_name="ncnn",
         description="Runs models in ncnn's own form (.param with .bin).",
         suffixes=(".param",),
+    ),
+    "ort-genai": BuiltInEngine(
+        reference="edgeyard.devices.runner.engines.ort_genai:OrtGenaiEngine",
+        display_name="onnxruntime-genai",
+        description="Runs language models: folders with genai_config.json.",
+        suffixes=(),
+        types=("TYPE1", "GENAI"),
     ),
 }
 """No entry points are read for these: a zipapp has none, reading those of a full installation
