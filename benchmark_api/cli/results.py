@@ -472,6 +472,7 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts: dict[str, str] = {}
     latency = found.latency
     trained = bool(found.report.get("training"))
+    generated = bool(found.report.get("generation"))
     sets = found.answer.inference
     if len(sets) > 1:
         facts["numbers of"] = f"set {sets[0].name}, the first of {len(sets)}; all are below"
@@ -488,9 +489,8 @@ def _facts(found: Results) -> Mapping[str, str]:
     if latency is not None:
         low, high = three_digits(latency.p50_low_ms), three_digits(latency.p50_high_ms)
         interval = f" (95 %: {low} to {high})" if low and high else ""
-        facts["p50 of a step" if trained else "p50"] = (
-            f"{three_digits(latency.p50_ms)} ms{interval}{mark}"
-        )
+        of = " of a step" if trained else " of a token" if generated else ""
+        facts[f"p50{of}"] = f"{three_digits(latency.p50_ms)} ms{interval}{mark}"
         for name, value in (
             ("p90", latency.p90_ms),
             ("p99", latency.p99_ms),
@@ -504,7 +504,8 @@ def _facts(found: Results) -> Mapping[str, str]:
         workload = found.summary.workload if found.summary else None
         batch_size = (workload.batch_size if workload else None) or 1
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
-        facts["batches" if rows else "inferences"] = f"{latency.count:,}{rows}"
+        counted = "tokens" if generated else "inferences"
+        facts["batches" if rows else counted] = f"{latency.count:,}{rows}"
     again_low = three_digits(row.get("primary_repeat_low"))
     again_high = three_digits(row.get("primary_repeat_high"))
     if metric is not None and again_low and again_high:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgeyard.benchmark_api.figures.axes import number_text
+from edgeyard.benchmark_api.routes.views import table
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import interval_of_row, metric_of_row
+from edgeyard.devices.metrics import measured_metrics
+from edgeyard.devices.sizes import size_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,37 @@ class MeasuredNumber:
     title: str
     value: str
     interval: str
+
+
+def numbers_in_words(found: shapes.Results) -> list[tuple[str, str]]:
+    """Return plain name and text of the newest run's numbers, but its primary one."""
+    newest = max(found.reports, key=lambda each: each.attempt, default=None)
+    if newest is None:
+        return []
+    return [
+        (each.metric.title, _number_text(each.value, each.metric.unit))
+        for each in measured_metrics(newest.report)
+        if not each.primary
+    ]
+
+
+def generation_sentence(found: shapes.Results) -> str:
+    """Return what the requests to a language model were; "" where none is known."""
+    newest = max(found.reports, key=lambda each: each.attempt, default=None)
+    stated = table(newest.report, "generation") if newest is not None else {}
+    prompt, output, requests = (
+        stated.get(name) for name in ("prompt_length", "output_length", "requests")
+    )
+    if not all(isinstance(each, int) for each in (prompt, output, requests)):
+        return ""
+    return (
+        f"{requests} requests were measured, each with a prompt of {prompt} tokens and "
+        f"{output} generated ones."
+    )
+
+
+def _number_text(value: float, unit: str) -> str:
+    return size_text(int(value)) if unit == "B" else f"{number_text(value)} {unit}".strip()
 
 
 def measured(row: shapes.ResultRow | None) -> MeasuredNumber | None:

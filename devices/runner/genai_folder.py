@@ -11,7 +11,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping, Tuple
+from typing import Any, List, Mapping, Tuple
 
 from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.devices.runner.model_archive import (
@@ -153,7 +153,7 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
     if filename not in others:
         raise _wrong(f"has no {filename!r}, which its {CONFIG} names")
     end = model.get("eos_token_id", [])
-    ends = end if isinstance(end, list) else [end]
+    ends: List[Any] = end if isinstance(end, list) else [end]
     if not all(type(each) is int and 0 <= each <= _MAX_TOKENS for each in ends):
         raise _bad("has a model.eos_token_id that is no token id")
     kind = model.get("type")

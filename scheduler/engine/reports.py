@@ -60,11 +60,11 @@ def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
         return []
     if isinstance(stated, str) and isinstance(report.get(LOAD_METRICS.get(stated, "")), Mapping):
     if report.get("benchmark_type") == "GENAI":
-        names = (DECODE_TOKENS_PER_S.name, PREFILL_TOKENS_PER_S.name)
-        if stated in names and primary_metric(report) is not None:
+        own = (DECODE_TOKENS_PER_S.name, PREFILL_TOKENS_PER_S.name)
+        if stated in own and primary_metric(report) is not None:
             return []
         reason = "is not the primary metric of this type"
-        return [FieldError("/primary_metric", reason, " or ".join(names))]
+        return [FieldError("/primary_metric", reason, " or ".join(own))]
     if stated == RUNS_PER_S.name and isinstance(report.get("concurrency"), Mapping):
         return []
     if report.get("benchmark_type") in STANDARD_TYPES:

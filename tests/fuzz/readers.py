@@ -41,6 +41,7 @@ from edgeyard.benchmark_api.schemas.description import parse_description, to_des
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, ProgressIn, UserIn, parse
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.errors import ApiError
+from edgeyard.benchmark_api.sdk.model_folder import packed
 from edgeyard.benchmark_api.sdk.results import results_of
 from edgeyard.devices.constraints import compare, constraint_problem
 from edgeyard.devices.inventory import Inventory
@@ -49,6 +50,7 @@ from edgeyard.devices.runner import onnx_file, onnx_head
 from edgeyard.devices.runner.arrays import headers_of
 from edgeyard.devices.runner.dataset import open_dataset
 from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.genai_folder import open_genai
 from edgeyard.devices.runner.inference import open_inputs
 from edgeyard.devices.runner.model_archive import IR, PARAM, open_archive
 from edgeyard.devices.runner.ncnn_param import read_param
@@ -229,6 +231,20 @@ def _pair_archive_seeds() -> Sequence[bytes]:
         archive.writestr("net.param", (DEMO / "digits.ncnn.param").read_bytes())
         archive.writestr("net.bin", b"x" * 64)
     return [out.getvalue()]
+
+
+def _genai_seeds() -> Sequence[bytes]:
+    return ((DEMO / "tiny_llama/genai_config.json").read_bytes(),)
+
+
+def _genai_config(content: bytes, folder: Path) -> None:
+    """Mutate the configuration alone: the archive's directory would stop everything else."""
+    path = folder / "model.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("genai_config.json", content)
+        archive.write(DEMO / "tiny_llama/model.onnx", "model.onnx")
+        archive.write(DEMO / "tiny_llama/model.onnx.data", "model.onnx.data")
+    open_genai(path)
 
 
 def _images(content: bytes, folder: Path) -> None:
@@ -636,6 +652,12 @@ READERS: Mapping[str, Reader] = {
         read=lambda content, _: read_param(content),
         errors=(RunFailed,),
     ),
+    "genai folder": Reader(
+        seeds=lambda: [packed(DEMO / "tiny_llama").read_bytes()],
+        read=lambda content, folder: open_genai(_file(folder, "model.zip", content)),
+        errors=(RunFailed,),
+    ),
+    "genai config": Reader(seeds=_genai_seeds, read=_genai_config, errors=(RunFailed,)),
     "image archive": Reader(seeds=_images_seeds, read=_images, errors=(RunFailed,)),
     "image": Reader(seeds=_picture_seeds, read=_picture, errors=(RunFailed,)),
     "job description": Reader(seeds=_document_seeds, read=_document, errors=_NOTHING),

@@ -263,3 +263,21 @@ def test_the_overview_names_faulty_scorers_and_what_helps(
         api.services.inventory_problem = before
     assert "boards: rpi9 is no family" in page
     assert "<code>edgeyard boards check</code>" in page
+
+
+def test_the_numbers_of_a_language_model_are_in_words(api: Api) -> None:
+    rate = {"value": 41.5, "unit": "1/s", "title": "tokens written per second", "better": "higher"}
+    first = {"value": 812.0, "unit": "ms", "title": "time to first token", "better": "lower"}
+    benchmark_id = measured(
+        api,
+        npy(LATENCIES),
+        benchmark_type="GENAI",
+        primary_metric="decode_tokens_per_s",
+        results={"decode_tokens_per_s": rate, "time_to_first_token_ms": first},
+        generation={"prompt_length": 512, "output_length": 128, "requests": 10},
+    )
+    page = as_(api).get(f"/ui/benchmarks/{benchmark_id}").text
+    for words in ("41.5 1/s", "tokens written per second", "time to first token", "812 ms"):
+        assert words in page
+    assert "a prompt of 512 tokens" in page
+    assert "<dt>inferences</dt>" not in page
