@@ -185,22 +185,24 @@ _MEMORY = (
     _number("ram_peak", "peak memory", "B", LOWER),
     _number("ram_model", "peak memory without the runner's own", "B", LOWER),
 )
-_ENERGY = tuple(
-    StandardMetric(
-        Metric(name, title, "J", LOWER),
-        ("energy", key, "value"),
-        ("energy", key, "ci95"),
-        ("energy", key, "ci95_degrees"),
+
+
+def _energy(unit_of_work: str) -> Tuple[StandardMetric, ...]:
+    """Return the energy of a unit of work, e.g. ``an inference``."""
+    return tuple(
+        StandardMetric(
+            Metric(name, f"energy of {unit_of_work}{more}", "J", LOWER),
+            ("energy", key, "value"),
+            ("energy", key, "ci95"),
+            ("energy", key, "ci95_degrees"),
+        )
+        for name, more, key in (
+            ("energy_j", "", "per_inference"),
+            ("energy_above_idle_j", " above that of the idle board", "per_inference_above_idle"),
+        )
     )
-    for name, title, key in (
-        ("energy_j", "energy of an inference", "per_inference"),
-        (
-            "energy_above_idle_j",
-            "energy of an inference above that of the idle board",
-            "per_inference_above_idle",
-        ),
-    )
-)
+
+
 _ACCURACY = (
     StandardMetric(Metric("top1", "accuracy", "", HIGHER), ("accuracy", "top1")),
     *(
@@ -253,7 +255,7 @@ def generation_primary(output_length: int) -> Metric:
 
 
 STANDARD_METRICS: Mapping[str, Tuple[StandardMetric, ...]] = {
-    "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY, *_ENERGY),
+    "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY, *_energy("an inference")),
     "TYPE2": (*_times("a batch"), *_ACCURACY, *_INFERENCE, *_MEMORY),
     "TYPE3": (*_times("a training step"), *_TRAINING, *_MEMORY),
     "GENAI": (
@@ -265,6 +267,7 @@ STANDARD_METRICS: Mapping[str, Tuple[StandardMetric, ...]] = {
         ),
         *_LOADING,
         *_MEMORY,
+        *_energy("a token"),
     ),
 }
 """Metrics of Edgeyard's own types, each type's primary one first."""

@@ -1314,7 +1314,7 @@ class FilePage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Engine(Struct, frozen=True, kw_only=True):
     """A runtime of a board: its version, benchmark types, and execution providers by name.
 
-    ``declared_types`` are its types beyond TYPE1, TYPE2 and TYPE3, with their parameters and
+    ``declared_types`` are its types beyond Edgeyard's own, with their parameters and
     results, as its host declares them.
     """
 

@@ -66,11 +66,14 @@ class TimedRequest:
         prefill_ns: Of the prompt.
         tokens_ns: Of each token of the output, in order; the first one is chosen after the prompt,
             and the model runs for each of the others.
+        span: Begin and end of the tokens after the first, s of the clock, and their number; where
+            there are none, of the request and its token.
     """
 
     begin_ns: int
     prefill_ns: int
     tokens_ns: Sequence[int]
+    span: Tuple[float, float, float]
 
     @property
     def first_token_ns(self) -> int:
@@ -145,6 +148,7 @@ class GenerationResult:
             warmup=self.warmup,
             conditions=self.conditions,
             verdict=verdict,
+            spans=[each.span for each in self.requests],
         )
 
     def as_json(self) -> Dict[str, object]:
@@ -226,16 +230,21 @@ class Requests:
         generation = self.session.begin(self.prompt, self.output_length)
         ready = clock()
         idle_after(generation.prefill)
-        prefilled = clock()
+        now = prefilled = clock()
         if may_end:
             _check_logits(generation.logits(), 0)
+        decoding = began
         tokens_ns: List[int] = []
         keep, step = tokens_ns.append, generation.step
         while len(tokens_ns) < self.output_length:
             if may_end and generation.ended:
                 break
-            count = 1 if may_end else min(chunk, self.output_length - len(tokens_ns))
+            # the first token is a chunk of its own: it is chosen after the prompt
+            left = self.output_length - len(tokens_ns)
+            count = 1 if may_end or not tokens_ns else min(chunk, left)
             before = clock()
+            if len(tokens_ns) == 1:
+                decoding = before
             for _ in range(count):
                 idle_after(step)
                 now = clock()
@@ -246,8 +255,9 @@ class Requests:
         if len(found) != self.output_length:
             # the end token itself is no part of the output
             raise _ended_early(len(found) + 1, self.output_length)
+        span = (decoding / 1e9, now / 1e9, float(max(1, self.output_length - 1)))
         times = TimedRequest(
-            begin_ns=ready - began, prefill_ns=prefilled - ready, tokens_ns=tokens_ns
+            begin_ns=ready - began, prefill_ns=prefilled - ready, tokens_ns=tokens_ns, span=span
         )
         return times, found
 
@@ -310,6 +320,7 @@ def measure_generation(
     *,
     max_s: float,
     max_warmup_s: float,
+    min_s: float = 0.0,
     idle_after: IdleAfter = lambda call: call(),
     clock: Clock = time.perf_counter_ns,
 ) -> GenerationResult:
@@ -317,6 +328,7 @@ def measure_generation(
 
     Args:
         max_s: No further request begins that would probably end after this time.
+        min_s: Requests go on until they took so long together, also where there are enough.
 
     Raises:
         RunFailed: ``user_input``: the request does not fit the model; ``user_model``: logits are
@@ -358,7 +370,16 @@ def measure_generation(
             )
         chunk = max(1, int(_CHUNK_S * 1e9 / max(1.0, float(np.median(first.tokens_ns)))))
         watch.start()
-        requests, varied = _measured(made, tokens, request.requests, watch, progress, left_s, chunk)
+        requests, varied = _measured(
+            made,
+            tokens,
+            request.requests,
+            max(min_s, MIN_MEASURING_S),
+            watch,
+            progress,
+            left_s,
+            chunk,
+        )
         conditions = watch.stop()
     return GenerationResult(
         request=request,
@@ -400,6 +421,7 @@ def _measured(
     made: Requests,
     expected: Sequence[int],
     wanted: int,
+    min_s: float,
     watch: Watch,
     progress: Progress,
     left_s: float,
@@ -412,7 +434,7 @@ def _measured(
     began = time.monotonic()
 
     def share() -> float:
-        return min(len(requests) / wanted, spent_ns / 1e9 / MIN_MEASURING_S)
+        return min(len(requests) / wanted, spent_ns / 1e9 / min_s)
 
     def look() -> None:
         watch.look()

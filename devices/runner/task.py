@@ -417,9 +417,12 @@ class _Task:
             self.progress,
             max_s=_SHARE_OF_TIME * spec.user_time_s - (time.monotonic() - self.started),
             max_warmup_s=self._max_warmup_s(),
+            min_s=self.board.energy_s,
             idle_after=idling(self.board.duty_cycle),
         )
-        self._add_measurement(report, found.measurement())
+        measurement = found.measurement()
+        self._add_measurement(report, measurement)
+        report["work"] = [measurement.spans]
         report.update(found.as_json())
         np.savez(spec.results_dir / GENERATION, **found.arrays())
         self._add_file(report, GENERATION)

@@ -11,6 +11,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from edgeyard.benchmark_api.sdk.model_folder import packed
+from edgeyard.devices.metrics import measured_metrics
+from tests.builders.language_models import TINY_LLAMA
 from tests.builders.runner import LIGHT, Task, UploadServer, make_task, upload_server
 from tests.builders.sensors import HWMON, ORIN_NX, package, replayed, write_tree
 
@@ -76,6 +79,25 @@ def test_a_run_on_a_jetson_states_its_joules(server: UploadServer, tmp_path: Pat
     assert energy["per_inference_above_idle"] is None, "it drew no more than idle"
     assert energy["joules"] == pytest.approx(6.0 * energy["seconds"])
     assert 0 <= energy["cpu_share"] < 0.5, "its own share of a core is stated"
+
+
+def test_the_energy_of_a_language_model_is_that_of_a_token(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    root = write_tree(tmp_path / "root", ORIN_NX)
+    task = make_task(
+        *(tmp_path, server, packed(TINY_LLAMA)),
+        engine="ort-genai",
+        benchmark_type="GENAI",
+        parameters={"prompt_length": 4, "output_length": 64},
+    )
+    task.board["emulated"] = False
+    report = energy_of_run(task, root)
+    rate = report["results"]["decode_tokens_per_s"]["value"]
+    energy = {each.metric.name: each for each in measured_metrics(report)}["energy_j"]
+    assert energy.metric.title == "energy of a token"
+    assert energy.value == pytest.approx(6.0 / rate, rel=0.2)
+    assert energy.low is not None
 
 
 def test_a_package_that_begins_again_loses_no_joule(server: UploadServer, tmp_path: Path) -> None:

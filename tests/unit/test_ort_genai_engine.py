@@ -1,5 +1,6 @@
 """Engine ``ort-genai``: a real language model of two layers."""
 
+import itertools
 import sys
 import zipfile
 from collections import namedtuple
@@ -147,6 +148,22 @@ def test_a_request_has_its_lengths_and_its_times_add_up(model: GeneratingSession
     assert stated["first_request_ms"] >= stated["first_time_to_first_token_ms"] > 0
     spent_s = sum(each.total_ns for each in found.requests) / 1e9
     assert spent_s >= 0.05, "so that it is not of one moment"
+
+
+def test_the_time_of_tokens_is_stated_for_the_energy_of_a_token(model: GeneratingSession) -> None:
+    found = measure(model, prompt_length=64, output_length=16)
+    spans = found.measurement().spans
+    assert len(spans) == len(found.requests)
+    for (begin_s, end_s, tokens), token_ms in zip(spans, found.token_ms, strict=True):
+        assert tokens == 15
+        assert end_s - begin_s >= token_ms.sum() / 1e3
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
+    whole = measure(model, preset="pp512")
+    for (begin_s, end_s, tokens), each in zip(
+        whole.measurement().spans, whole.requests, strict=True
+    ):
+        assert tokens == 1
+        assert end_s - begin_s >= each.total_ns / 1e9 * 0.999
 
 
 def test_the_presets_are_those_of_llama_bench(model: GeneratingSession) -> None:
