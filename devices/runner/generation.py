@@ -51,6 +51,9 @@ _MAX_MEASURED_TOKENS = 10_000_000
 _MANY_TOKENS = 32
 """Slow requests of so many tokens warm up token by token: whole ones would take minutes."""
 
+_TOKENS_SHARE = 4
+"""Requests go on for so many times the time that tokens need: long prompts would never end."""
+
 _SEED = 0
 
 IdleAfter = Callable[[Callable[[], Any]], Any]
@@ -250,7 +253,8 @@ class Requests:
                 now = clock()
                 keep(now - before)
                 before = now
-            between()
+            if count == chunk or len(tokens_ns) == self.output_length:
+                between()
         found = generation.tokens()
         if len(found) != self.output_length:
             # the end token itself is no part of the output
@@ -328,7 +332,8 @@ def measure_generation(
 
     Args:
         max_s: No further request begins that would probably end after this time.
-        min_s: Requests go on until they took so long together, also where there are enough.
+        min_s: Requests go on until the tokens after the first took so long together, as what
+            measures energy needs them; of long prompts, until the requests took four times that.
 
     Raises:
         RunFailed: ``user_input``: the request does not fit the model; ``user_model``: logits are
@@ -374,7 +379,7 @@ def measure_generation(
             made,
             tokens,
             request.requests,
-            max(min_s, MIN_MEASURING_S),
+            min_s,
             watch,
             progress,
             left_s,
@@ -429,12 +434,13 @@ def _measured(
 ) -> "Tuple[List[TimedRequest], int]":
     """Return so many requests, or as many as time allows, and how many had another output."""
     requests: List[TimedRequest] = []
-    varied, spent_ns, longest_ns = 0, 0, 0
+    varied, spent_s, tokens_s, longest_ns = 0, 0.0, 0.0, 0
     most = max(wanted, math.ceil(_MAX_MEASURED_TOKENS / made.output_length))
     began = time.monotonic()
 
     def share() -> float:
-        return min(len(requests) / wanted, spent_ns / 1e9 / min_s)
+        of_energy = max(tokens_s, spent_s / _TOKENS_SHARE) / min_s if min_s else 1.0
+        return min(len(requests) / wanted, spent_s / MIN_MEASURING_S, of_energy)
 
     def look() -> None:
         watch.look()
@@ -447,7 +453,8 @@ def _measured(
         times, tokens = made.timed(look, chunk)
         requests.append(times)
         varied += list(tokens) != list(expected)
-        spent_ns += times.total_ns
+        spent_s += times.total_ns / 1e9
+        tokens_s += times.span[1] - times.span[0]
         longest_ns = max(longest_ns, times.total_ns)
     return requests, varied
 

@@ -156,7 +156,7 @@ def test_the_time_of_tokens_is_stated_for_the_energy_of_a_token(model: Generatin
     assert len(spans) == len(found.requests)
     for (begin_s, end_s, tokens), token_ms in zip(spans, found.token_ms, strict=True):
         assert tokens == 15
-        assert end_s - begin_s >= token_ms.sum() / 1e3
+        assert end_s - begin_s >= token_ms.sum() / 1e3 * 0.999
     assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))
     whole = measure(model, preset="pp512")
     for (begin_s, end_s, tokens), each in zip(
