@@ -144,7 +144,8 @@ print(json.dumps(float(np.median(rates))))
 _LOADGEN = """
 import queue, re, threading
 import mlperf_loadgen as loadgen
-rate, seed, folder = float(sys.argv[5]), int(sys.argv[6]), sys.argv[7]
+runs, rate, seed = int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6])
+folder = sys.argv[7]
 for _ in range(warmup):
     run()
 waiting = queue.SimpleQueue()
@@ -185,8 +186,7 @@ def run() -> list[Row]:
         edgeyard(Path(folder) / "data") as server,
     ):
         rows = [_network(server, case) for case in cases(Path(folder))]
-        return [*rows, _soak(server), _server(server, light("squeezenet"))]
-        return [*rows, _tokens(server), _soak(server)]
+        return [*rows, _tokens(server), _soak(server), _server(server, light("squeezenet"))]
 
 
 def _network(server: Server, case: Case) -> Row:

@@ -108,8 +108,7 @@ differs is the time. Of TYPE1 by [several callers at once](../how-to/loads.md) `
 primary: the throughput of all callers together. Under a load by
 [LoadGen's rules](../how-to/loads.md#loadgens-rules-single-stream-and-server) it is `load_rate`, the
 largest rate of queries that keeps the latency bound, or `load_latency`, the latency at the
-percentile that counts, where no rate is searched.
-primary: the throughput of all callers together. Of GENAI it is `decode_tokens_per_s`, and with
+percentile that counts, where no rate is searched. Of GENAI it is `decode_tokens_per_s`, and with
 outputs of one token, which only read a prompt, `prefill_tokens_per_s`
 ([language models](../how-to/language-models.md)).
 

@@ -1,14 +1,10 @@
 """The metrics of benchmark types: unit, direction, a plain name, and which one is primary.
 
 The primary metric of a result is the one that tables show, that ratios, series and checks compare,
-and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50, and with
-several concurrent callers the throughput; by LoadGen's rules it is the rate that keeps a bound, or
-the latency at the percentile that counts. An engine marks one of the values that its declaration of
-a type lists (`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50
-of the times that the engine measured.
 and that boards' repeated numbers are kept of. That of Edgeyard's own types is the p50, with several
-concurrent callers the throughput, and of language models (GENAI) the tokens per second. An engine
-marks one of the values that its declaration of a type lists
+concurrent callers the throughput, and of language models (GENAI) the tokens per second; by
+LoadGen's rules it is the rate that keeps a bound, or the latency at the percentile that counts. An
+engine marks one of the values that its declaration of a type lists
 (`edgeyard.devices.benchmark_types.TypeResult`); of a type without a mark it is the p50 of the times
 that the engine measured.
 

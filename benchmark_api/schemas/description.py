@@ -666,7 +666,6 @@ def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[st
         return frozenset({"odt_config"} | (set() if keep_outputs else {"dataset", "dataset_urls"}))
     of_type1 = {"nb_inference", "precision", "input", "keep_outputs", "profile_layers"}
     of_type1 |= {"soak", "soak_window", "concurrency", *LOAD_FIELDS}
-    of_type1 |= {"soak", "soak_window", "concurrency"}
     if benchmark_type == "GENAI":
         return frozenset(of_type1 | {"dataset", "dataset_urls", "odt_config"})
     return frozenset(of_type1 if benchmark_type == "TYPE3" else of_type1 | {"odt_config"})

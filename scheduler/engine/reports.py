@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
-from edgeyard.devices.metrics import LOAD_METRICS, P50, primary_metric
 from edgeyard.devices.metrics import (
     DECODE_TOKENS_PER_S,
+    LOAD_METRICS,
     P50,
     PREFILL_TOKENS_PER_S,
-    RUNS_PER_S,
     primary_metric,
 )
 from edgeyard.devices.runner.result import SCHEMA
@@ -58,14 +57,13 @@ def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
     stated = report.get("primary_metric")
     if stated in (None, P50.name):
         return []
-    if isinstance(stated, str) and isinstance(report.get(LOAD_METRICS.get(stated, "")), Mapping):
     if report.get("benchmark_type") == "GENAI":
         own = (DECODE_TOKENS_PER_S.name, PREFILL_TOKENS_PER_S.name)
         if stated in own and primary_metric(report) is not None:
             return []
         reason = "is not the primary metric of this type"
         return [FieldError("/primary_metric", reason, " or ".join(own))]
-    if stated == RUNS_PER_S.name and isinstance(report.get("concurrency"), Mapping):
+    if isinstance(stated, str) and isinstance(report.get(LOAD_METRICS.get(stated, "")), Mapping):
         return []
     if report.get("benchmark_type") in STANDARD_TYPES:
         reason = "is not the primary metric of this type"
