@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Mapping, Optional, Tuple, Union
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 LOWER, HIGHER = "lower", "higher"
 DIRECTIONS = (LOWER, HIGHER)
@@ -289,39 +289,43 @@ def measured_metrics(report: Mapping[str, object]) -> List[MeasuredMetric]:
     Args:
         report: May come from anywhere; what is no number of a metric is left out.
     """
-    kind = report.get("benchmark_type")
-    every = [
-        *_declared_values(report.get("results")),
-        *_standard_values(report, standard_metrics(kind if isinstance(kind, str) else "TYPE1")),
-        *_other_accuracy(report.get("accuracy")),
-    ]
     found: Dict[str, MeasuredMetric] = {}
-    for each in every:
+    for each in _values(report):
         found.setdefault(each.metric.name, each)
-    stated = report.get("primary_metric")
-    primary = found.get(stated if isinstance(stated, str) else P50.name)
-    if primary is None or not primary.metric.better:
+    primary = primary_metric(report)
+    if primary is None:
         return list(found.values())
-    others = (each for each in found.values() if each is not primary)
-    return [replace(primary, primary=True), *others]
+    del found[primary.metric.name]
+    return [primary, *found.values()]
 
 
 def primary_metric(report: Mapping[str, object]) -> Optional[MeasuredMetric]:
     """Return the number of a report that comparisons use; None where it has none."""
-    return next((each for each in measured_metrics(report) if each.primary), None)
+    stated = report.get("primary_metric")
+    name = stated if isinstance(stated, str) else P50.name
+    found = next((each for each in _values(report) if each.metric.name == name), None)
+    return replace(found, primary=True) if found is not None and found.metric.better else None
+
+
+def _values(report: Mapping[str, object]) -> Iterator[MeasuredMetric]:
+    """Yield the numbers of a report; the first one of a name counts."""
+    kind = report.get("benchmark_type")
+    yield from _declared_values(report.get("results"))
+    yield from _standard_values(
+        report, standard_metrics(kind if isinstance(kind, str) else "TYPE1")
+    )
+    yield from _other_accuracy(report.get("accuracy"))
 
 
 def _standard_values(
     report: Mapping[str, object], metrics: Tuple[StandardMetric, ...]
-) -> List[MeasuredMetric]:
-    found = []
+) -> Iterator[MeasuredMetric]:
     for each in metrics:
         value = _finite(_at(report, each.path))
         if value is not None:
             low, high = _ends(_at(report, each.interval) if each.interval else None)
             degrees = _finite(_at(report, each.degrees)) if each.degrees else None
-            found.append(MeasuredMetric(each.metric, value, False, low, high, degrees))
-    return found
+            yield MeasuredMetric(each.metric, value, False, low, high, degrees)
 
 
 def _declared_values(results: object) -> List[MeasuredMetric]:

@@ -60,6 +60,7 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
         "deadline": local_time(raw.get("deadline")),
         "priority": plain(benchmark.priority),
         "campaign": plain(benchmark.campaign_id),
+        "check": plain(raw.get("check_id")),
         "retry of": plain(raw.get("retry_of")),
         "user": plain(benchmark.user_id),
         **forecast_facts(raw.get("forecast")),

@@ -106,7 +106,8 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     null. ``target_uid`` is the newest attempt's board. ``held``: it is not placed until it is
     released. ``unpinned``: its pinned board was unavailable, so any board that fits may run it.
     ``retry_of`` is the benchmark that it repeats, ``schedule_id`` the schedule that submitted it.
-    ``series`` is the lineage of its results over time, null for the runs of a check.
+    ``series`` is the lineage of its results over time, null for the runs of a check, and
+    ``check_id`` this check.
     ``stopped_by`` is the user who holds or has cancelled it, ``stopped_reason`` why, in their own
     words.
     """
@@ -116,6 +117,7 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     campaign_id: str | None
     schedule_id: str | None
     series: str | None
+    check_id: str | None
     name: str
     status: StatusWord
     phase: str | None

@@ -171,6 +171,7 @@ def _submit(
         _end(uow, check, CheckStatus.ERROR, why, now)
         return False
     description, files = unpacked(check.versions[check.next_side], owner)
+    description = replace(description, tags=(*description.tags, check.check_id))
     if check.target_uid is not None:
         description = replace(
             description,

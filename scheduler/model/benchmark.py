@@ -509,6 +509,11 @@ class Benchmark:
         return self.description.series or of_schedule or self.description.model
 
     @property
+    def check_id(self) -> str | None:
+        """The check that it is a run of, which its last tag names; None: of none."""
+        return self.description.tags[-1] if CHECK_TAG in self.description.tags[:-1] else None
+
+    @property
     def gang_id(self) -> str | None:
         """The campaign whose benchmarks run at the same time with it; None: it runs by itself."""
         return self.campaign_id if self.description.count > 1 else None

@@ -24,6 +24,7 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         "campaign_id": None,
         "schedule_id": None,
         "series": "net.onnx",
+        "check_id": None,
         "name": "",
         "status": status,
         "phase": "measuring" if status == "running" else None,

@@ -132,8 +132,13 @@ def test_a_benchmark_is_a_baseline_with_its_board_and_its_description(api: Api) 
     check = api.as_().post("/v1/checks", json=body).json()
     assert (check["baseline"], check["target_uid"]) == (origin, BOARD)
     assert driven(api, check, [1.0, 1.0, 1.0])["status"] == "passed"
-    first = api.as_().get(f"/v1/benchmarks/{runs(api)[0]['benchmark_id']}").json()["description"]
-    assert (first["parameters"], first["tags"]) == ({"threads": 2}, [CHECK_TAG])
+    run = api.as_().get(f"/v1/benchmarks/{runs(api)[0]['benchmark_id']}").json()
+    first = run["description"]
+    assert first["parameters"] == {"threads": 2}
+    assert (run["check_id"], first["tags"]) == (check["check_id"], [CHECK_TAG, check["check_id"]])
+    page = api.as_().get(f"/ui/benchmarks/{run['benchmark_id']}")
+    if page.status_code == 200:
+        assert f'href="/ui/checks/{check["check_id"]}"' in page.text
     assert (first["target_uid"], first["if_unavailable"]) == (BOARD, "notify")
 
 

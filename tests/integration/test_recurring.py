@@ -217,7 +217,7 @@ def test_each_run_is_a_benchmark_of_the_schedule_and_adopted_once(lab: Lab) -> N
         assert not lab.starts.is_news(run)
         assert other.turn(refresh=True) == lab.turn() == ()
         benchmark = lab.benchmarks()[-1]
-        assert benchmark.schedule_id == schedule.schedule_id
+        assert benchmark.schedule_id == benchmark.series == schedule.schedule_id
         assert benchmark.status is Status.SCHEDULED
         assert benchmark.description.cron is None
         assert lab.kept(schedule).last_benchmark_id == benchmark.benchmark_id
@@ -227,6 +227,20 @@ def test_each_run_is_a_benchmark_of_the_schedule_and_adopted_once(lab: Lab) -> N
     assert {each.job_id for each in live} == set(runs)
     assert all(each.state is AttemptState.QUEUED for each in live)
     assert all(each.upload_token_sha256 is None for each in live)
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [({"name": "nightly"}, "nightly"), ({"name": "nightly", "series": "detector"}, "detector")],
+)
+def test_the_runs_of_a_schedule_are_one_series(
+    lab: Lab, stated: Mapping[str, object], expected: str
+) -> None:
+    lab.scheduled(**stated)
+    for _ in range(2):
+        lab.launch()
+        lab.turn()
+    assert [each.series for each in lab.benchmarks()] == [expected, expected]
 
 
 def test_a_server_that_was_away_adopts_what_runs_and_makes_up_for_the_newest_that_ended(
