@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -13,6 +14,11 @@ from edgeyard.scheduler.model.checks import MIN_PAIRS, CheckStatus, Pair
 
 ERROR = 0.05
 """Probability of a wrong decision, over all looks at the interval together."""
+
+
+_MIN_ROBUST = 6
+_FAR = 4 * 1.4826
+"""In median absolute deviations: four standard deviations of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +114,26 @@ def interval_of(ratios: Sequence[float], looks: int) -> tuple[float, float, floa
         ratios: At least two positive numbers.
         looks: How often the interval is looked at, at most.
     """
-    logs = [math.log(each) for each in ratios]
+    logs = _with_bounded_outliers([math.log(each) for each in ratios])
     count = len(logs)
     mean = sum(logs) / count
     variance = sum((each - mean) ** 2 for each in logs) / (count - 1)
     half = student_quantile(1 - ERROR / looks / 2, count - 1) * math.sqrt(variance / count)
     return _exp(mean), _exp(mean - half), _exp(mean + half)
+
+
+def _with_bounded_outliers(logs: Sequence[float]) -> list[float]:
+    """Return numbers of which those far from all others lie where far begins (Winsor).
+
+    One run in forty that waited for something else is a multiple of the spread away, and would
+    make an interval of ten pairs too wide to decide anything. With fewer than `_MIN_ROBUST`
+    numbers it is not known which of them is the outlier.
+    """
+    middle = statistics.median(logs)
+    far = _FAR * statistics.median(abs(each - middle) for each in logs)
+    if len(logs) < _MIN_ROBUST or far == 0:
+        return list(logs)
+    return [min(max(each, middle - far), middle + far) for each in logs]
 
 
 def student_quantile(probability: float, degrees: int) -> float:

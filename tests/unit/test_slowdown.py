@@ -94,3 +94,11 @@ def test_checks_of_equal_versions_rarely_fail_whenever_they_stop() -> None:
                 wrong += 1
                 break
     assert wrong <= 400 * 0.05
+
+
+def test_an_outlier_among_six_pairs_or_more_does_not_keep_them_from_deciding() -> None:
+    noise = [1.049, 1.051, 1.05, 1.052, 1.048, 1.05, 1.051, 1.049, 1.05]
+    _, low, high = interval_of([*noise, 1.4], looks=8)
+    assert 1.04 < low < high < 1.06
+    assert interval_of([1.05, 1.05, 1.05, 1.05, 1.05, 1.4], looks=8)[2] > 1.2  # no spread is known
+    assert interval_of([1.049, 1.051, 1.05, 1.4], looks=8)[2] > 1.2  # which one is far?
