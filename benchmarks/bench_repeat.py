@@ -48,13 +48,13 @@ _BOARD, _WORK = "bench-0001-0001", "one"
 def run(name: str) -> list[Row]:
     """One row: of ``tiny`` (less than 10 µs), a network, or ``slow`` (more than two seconds)."""
     if name == "slow":
-        tries = [_p50_s(_measured(_chain(_SIZE, _TRIED_LINKS))) for _ in range(3)]
+        tries = [_p50_s(measured(chain(_SIZE, _TRIED_LINKS))) for _ in range(3)]
         one_s = min(tries) / _TRIED_LINKS
-        slow = _chain(_SIZE, round(SLOW_S / one_s))
+        slow = chain(_SIZE, round(SLOW_S / one_s))
         repeats = _repeats(SLOW_REPEATS)
-        return [_row(name, [_measured(slow, nb_inference=SLOW_RUNS) for _ in range(repeats)])]
-    model = _chain(size=4, links=1) if name == "tiny" else light(name).read_bytes()
-    return [_row(name, [_measured(model) for _ in range(_repeats(REPEATS))])]
+        return [_row(name, [measured(slow, nb_inference=SLOW_RUNS) for _ in range(repeats)])]
+    model = chain(size=4, links=1) if name == "tiny" else light(name).read_bytes()
+    return [_row(name, [measured(model) for _ in range(_repeats(REPEATS))])]
 
 
 def share_of_pairs(reports: Sequence[Mapping[str, Any]]) -> float:
@@ -126,7 +126,7 @@ def _row(name: str, reports: list[Mapping[str, Any]]) -> Row:
     return Row(f"{name}: pairs that agree", 100 * share_of_pairs(comparable), "%", note=note)
 
 
-def _measured(model: bytes, **changes: object) -> Mapping[str, Any]:
+def measured(model: bytes, **changes: object) -> Mapping[str, Any]:
     """The report of one runner process on CPU 0."""
     with tempfile.TemporaryDirectory(prefix="edgeyard-bench-") as name:
         folder = Path(name) / "local"
@@ -164,7 +164,7 @@ def _p50_s(report: Mapping[str, Any]) -> float:
     return float(report["inference_latency"]["p50"]) / 1e3
 
 
-def _chain(size: int, links: int) -> bytes:
+def chain(size: int, links: int) -> bytes:
     """Matrix products one after another; values stay of the same magnitude."""
     random = np.random.default_rng(0).normal(size=(size, size))
     weights = np.linalg.qr(random)[0].astype(np.float32)  # keeps lengths, over thousands of links

@@ -1,13 +1,17 @@
-"""Changes of series of results that are looked at every night: found, and suspected wrongly.
+"""Changes of series of results that are looked at every night: found, confirmed, and explained.
 
-A shift of 3, 5 or 10 % begins after 60 to 120 nights, in either direction; it counts as found if
-a look in its first four nights suspects a change that begins within three nights of it. A false
-suspicion is one that no look suspected the night before; it is counted on series without a shift.
-The detection sees the number of each night alone, so that a cause (model, board or engine) makes
-no difference to it. Peers look at the same nights: a threshold of 5 % on the last point against
-the median of the last 30, and mean ± 2 standard deviations of the last 30.
+A shift of 3, 5 or 10 % by the model, the board or the engine begins after 60 to 120 nights, in
+either direction, in a lab of 20 boards (`benchmarks.series_lab`). It is suspected if a look in its
+first four nights suspects a change that begins within three nights of it, and confirmed if a check
+confirms that one within five; the cause of a confirmed one is right or wrong. What is found wrongly
+is counted on series without a shift, looked at every night for a year: a false alert is what a
+check confirms there.
 
-``make bench-series`` takes some ten minutes; ``EDGEYARD_BENCH_SERIES=60`` series-years make it
+Peers look at the same nights: a threshold of 5 % on the last point against the median of the last
+30, and mean ± 2 standard deviations of the last 30. They confirm nothing, so that each of their
+suspicions is an alert.
+
+``make bench-series`` takes some minutes; ``EDGEYARD_BENCH_SERIES=60`` series-years make it
 shorter.
 """
 
@@ -17,132 +21,195 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.series_lab import Noise, Watched, drawn_story, evidence_of
 from benchmarks.tables import Row
-from edgeyard.scheduler.decide.change_points import LOOK_BACK, change_points
+from edgeyard.scheduler.decide.blame import Cause, blame
+from edgeyard.scheduler.model.series_changes import ChangeStatus
 
 Floats = NDArray[np.float64]
-Look = Callable[[Floats], list[int]]
-"""Returns the places of the suspected changes of a series, whose last value is the newest."""
+Bools = NDArray[np.bool_]
 
-_SEED = 33
+_SEED = int(os.environ.get("EDGEYARD_BENCH_SEED", "33"))
 _SERIES_YEARS = 2000
-_SHIFTED = 600
-"""Series with a shift, of each size: as many as 200 for each of three causes."""
+_SHIFTED = 200
+"""Series with a shift, of each size and each cause."""
 
-_NIGHTS, _WITHIN = 365, 4
+_NIGHTS, _SUSPECTED_WITHIN, _CONFIRMED_WITHIN = 365, 4, 5
 _NEAR = 3
 """By so many nights a suspected change may miss the true one."""
 
+_SERIES_OF_A_BOARD, _RUN_S = 20, 120.0
+"""What a board measures every night, for the share of its time that confirmations take."""
 
-def noise(rng: np.random.Generator, nights: int) -> Floats:
-    """Logarithms of the results of a series whose level does not change.
-
-    Each has a noise of 0.5 to 1.5 %, temperatures that drift over weeks, a week's rhythm, and
-    outliers: one night in forty is 5 to 40 % slower.
-    """
-    spread = rng.uniform(0.005, 0.015)
-    values = rng.normal(0.0, spread, nights)
-    drift = np.zeros(nights)
-    for night in range(1, nights):
-        drift[night] = 0.9 * drift[night - 1] + rng.normal(0.0, 0.1 * spread)
-    week = 0.2 * spread * np.sin(2 * np.pi * (np.arange(nights) + rng.integers(7)) / 7)
-    outliers = np.where(rng.random(nights) < 1 / 40, rng.uniform(0.05, 0.4, nights), 0.0)
-    return values + drift + week + np.log1p(outliers)
+_CAUSES = (Cause.MODEL, Cause.BOARD, Cause.ENGINE)
 
 
-def edgeyard(values: Floats) -> list[int]:
-    """What a nightly look suspects: in the newest `LOOK_BACK` points."""
-    start = max(0, len(values) - LOOK_BACK)
-    return [start + each.position for each in change_points(values[start:].tolist())]
+def threshold(values: Floats) -> Bools:
+    """Return for each night whether it is 5 % from the median of the 30 nights before it."""
+    before, last = _windows(values)
+    return np.abs(last / np.median(before, axis=1) - 1) > 0.05
 
 
-def threshold(values: Floats) -> list[int]:
-    """Suspect the last point if it is 5 % from the median of the 30 before it."""
-    before = values[-31:-1]
-    if len(before) < 5:
-        return []
-    return [len(values) - 1] if abs(values[-1] / np.median(before) - 1) > 0.05 else []
+def deviations(values: Floats) -> Bools:
+    """Return for each night whether it is beyond two standard deviations of the 30 before it."""
+    before, last = _windows(values)
+    return np.abs(last - before.mean(axis=1)) > 2 * before.std(axis=1, ddof=1)
 
 
-def deviations(values: Floats) -> list[int]:
-    """Suspect the last point if it is beyond two standard deviations of the 30 before it."""
-    before = values[-31:-1]
-    if len(before) < 5:
-        return []
-    far = abs(values[-1] - before.mean()) > 2 * before.std(ddof=1)
-    return [len(values) - 1] if far else []
-
-
-LOOKS: dict[str, Look] = {
-    "edgeyard": edgeyard,
+PEERS: dict[str, Callable[[Floats], Bools]] = {
     "5 % on the last point": threshold,
     "mean ± 2 sd of the last 30": deviations,
 }
+"""Each returns its suspicions from the 31st night on."""
 
 
-def found_within(look: Look, values: Floats, begin: int) -> bool:
-    """Return whether a change is suspected in its first nights."""
-    for nights in range(1, _WITHIN + 1):
-        if any(abs(at - begin) <= _NEAR for at in look(values[: begin + nights])):
-            return True
-    return False
+def _windows(values: Floats) -> tuple[Floats, Floats]:
+    windows = np.lib.stride_tricks.sliding_window_view(values, 31)
+    return windows[:, :-1], windows[:, -1]
 
 
-def false_suspicions(look: Look, values: Floats) -> int:
-    """Return how often a look suspects what no look did the night before."""
-    count, before = 0, list[int]()
-    for night in range(1, len(values) + 1):
-        now = look(values[:night])
-        count += sum(all(abs(at - seen) > _NEAR for seen in before) for at in now)
-        before = now
-    return count
+@dataclass(kw_only=True)
+class Found:
+    """What became of shifts of one size."""
+
+    shifts: int = 0
+    suspected: int = 0
+    confirmed: int = 0
+    right: int = 0
+    runs: int = 0
+    wrong: list[tuple[Cause, Cause]] = field(default_factory=list)
+    peers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PEERS, 0))
+
+
+def shifted(percent: float, count: int, seed: int = _SEED) -> Found:
+    """Return what is found of shifts.
+
+    Args:
+        percent: Their size.
+        count: How many of each cause.
+        seed: Of all that is random.
+    """
+    rng, found = np.random.default_rng((seed, int(10 * percent))), Found()
+    for number in range(count * len(_CAUSES)):
+        cause = _CAUSES[number % len(_CAUSES)]
+        story = drawn_story(rng, cause, percent)
+        begin = int(rng.integers(60, 120))
+        nights = begin + _CONFIRMED_WITHIN
+        shift = np.zeros(nights)
+        shift[begin:] = story.log_shift
+        is_new = Cause.MODEL in (cause, story.coincidence)
+        watched = Watched(
+            noise=Noise(rng, nights),
+            shift=shift,
+            model=["old"] * begin + ["new" if is_new else "old"] * _CONFIRMED_WITHIN,
+            model_shift={"new": story.log_shift if cause is Cause.MODEL else 0.0},
+        )
+        found.shifts += 1
+        values = np.exp(watched.noise.values + shift)[begin - 30 : begin + _SUSPECTED_WITHIN]
+        for name, peer in PEERS.items():
+            found.peers[name] += bool(peer(values).any())
+        for night in range(begin, nights):
+            change = watched.look(night)
+            if change is None or abs(int(change.begin_id) - begin) > _NEAR:
+                continue
+            found.suspected += night < begin + _SUSPECTED_WITHIN
+            if change.status is ChangeStatus.CONFIRMED:
+                found.confirmed += 1
+                trial = watched.trials[change.change_id]
+                named = blame(evidence_of(rng, story, night - begin + 1, change, trial)).cause
+                found.right += named is cause
+                if named is not cause:
+                    found.wrong.append((cause, named))
+            break
+        found.runs += watched.runs
+    return found
+
+
+@dataclass(kw_only=True)
+class Wrong:
+    """What is found in series without a shift."""
+
+    suspicions: int = 0
+    alerts: int = 0
+    runs: int = 0
+    peers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PEERS, 0))
+
+
+def unshifted(years: int, seed: int = _SEED, is_recorded: bool | None = None) -> Wrong:
+    """Return what is found in series-years without a shift; see `Noise` for ``is_recorded``."""
+    rng, found = np.random.default_rng(seed), Wrong()
+    for _ in range(years):
+        watched = Watched(
+            noise=Noise(rng, _NIGHTS, is_recorded),
+            shift=np.zeros(_NIGHTS),
+            model=["old"] * _NIGHTS,
+            model_shift={},
+        )
+        for night in range(_NIGHTS):
+            watched.look(night)
+        found.suspicions += len(watched.changes)
+        found.alerts += sum(each.status is ChangeStatus.CONFIRMED for each in watched.changes)
+        found.runs += watched.runs
+        for name, peer in PEERS.items():
+            seen = peer(np.exp(watched.noise.values)).astype(int)
+            found.peers[name] += int(seen[0] + (np.diff(seen) > 0).sum())
+    return found
 
 
 def run() -> list[Row]:
-    """What is found, what is suspected wrongly, each next to both peers, and a page's time."""
+    """What is found, confirmed and explained, what is found wrongly, and a page's time."""
     years = int(os.environ.get("EDGEYARD_BENCH_SERIES", _SERIES_YEARS))
-    rows = []
+    rows, right, confirmed, wrong_causes = [], 0, 0, list[tuple[Cause, Cause]]()
     for percent in (3, 5, 10):
-        shares = {name: _share_found(look, percent) for name, look in LOOKS.items()}
-        note = f"within {_WITHIN} nights, of {_SHIFTED} series"
-        rows += _rows_next_to_peers(f"suspected {percent} %", shares, "", note)
-    counts = {name: _count_false(look, years) for name, look in LOOKS.items()}
-    rates = {name: count / years for name, count in counts.items()}
-    note = f"of {years:,} without a shift; upper 95 % bound {_upper(counts['edgeyard'], years):.3f}"
-    rows += _rows_next_to_peers("false suspicions per series-year", rates, "", note)
+        found = shifted(percent, _SHIFTED)
+        note = f"of {found.shifts} series, {_SHIFTED} a cause"
+        share = found.suspected / found.shifts
+        peers = {name: count / found.shifts for name, count in found.peers.items()}
+        within = f"within {_SUSPECTED_WITHIN} nights, {note}"
+        rows += _rows_next_to_peers(f"suspected {percent} %", share, peers, within)
+        rows.append(
+            Row(
+                f"confirmed {percent} %",
+                found.confirmed / found.shifts,
+                "",
+                note=f"within {_CONFIRMED_WITHIN} nights, {note}",
+            )
+        )
+        right, confirmed = right + found.right, confirmed + found.confirmed
+        wrong_causes += found.wrong
+    mistakes = {f"{true} as {named}": 0 for true, named in wrong_causes}
+    for true, named in wrong_causes:
+        mistakes[f"{true} as {named}"] += 1
+    listed = ", ".join(f"{count} {what}" for what, count in sorted(mistakes.items()))
+    note = f"of {confirmed} confirmed; wrong: {listed or 'none'}"
+    rows.append(Row("blame right", right / max(1, confirmed), "", note=note))
+    wrong = unshifted(years)
+    bound = f"of {years:,} without a shift; upper 95 % bound {_upper(wrong.alerts, years):.3f}"
+    peers = {name: count / years for name, count in wrong.peers.items()}
+    rate = wrong.alerts / years
+    rows += _rows_next_to_peers("false alerts per series-year", rate, peers, bound)
+    suspicions = f"which checks refuted or left undecided; of {years:,} series-years"
+    rate = wrong.suspicions / years
+    rows.append(Row("false suspicions per series-year", rate, "", note=suspicions))
+    share = _SERIES_OF_A_BOARD * wrong.runs / years * _RUN_S / (_NIGHTS * 86400)
+    of = f"of a board with {_SERIES_OF_A_BOARD} series and runs of {_RUN_S:g} s"
+    rows.append(Row("board time for confirmation", share, "", note=of))
     rows.append(Row("page 500 points", _page_ms(), "ms", note="median of 10 requests, SQLite"))
     return rows
 
 
-def _rows_next_to_peers(name: str, values: dict[str, float], unit: str, note: str) -> list[Row]:
-    own = values["edgeyard"]
+def _rows_next_to_peers(name: str, value: float, peers: dict[str, float], note: str) -> list[Row]:
     return [
-        Row(name, own, unit, value, own / value if value else None, f"peer: {peer}; {note}")
-        for peer, value in values.items()
-        if peer != "edgeyard"
+        Row(name, value, "", peer, value / peer if peer else None, f"peer: {title}; {note}")
+        for title, peer in peers.items()
     ]
-
-
-def _share_found(look: Look, percent: int) -> float:
-    rng = np.random.default_rng((_SEED, percent))
-    hits = 0
-    for number in range(_SHIFTED):
-        begin = int(rng.integers(60, 120))
-        logs = noise(rng, begin + _WITHIN)
-        logs[begin:] += (1 if number % 2 else -1) * np.log1p(percent / 100)
-        hits += found_within(look, np.exp(logs), begin)
-    return hits / _SHIFTED
-
-
-def _count_false(look: Look, years: int) -> int:
-    rng = np.random.default_rng(_SEED)
-    return sum(false_suspicions(look, np.exp(noise(rng, _NIGHTS))) for _ in range(years))
 
 
 def _upper(count: int, years: int) -> float:

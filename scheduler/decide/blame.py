@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edgeyard.devices.metrics import Metric
+from edgeyard.scheduler.decide.change_points import level_shift
+
 
 class Cause(StrEnum):
     """What may explain that the level of a series changed."""
@@ -23,7 +26,7 @@ class Cause(StrEnum):
 ENVIRONMENT = (Cause.ENGINE, Cause.FIRMWARE, Cause.KERNEL, Cause.RUNNER, Cause.GOVERNOR)
 """Facts of a board, which operators change."""
 
-_SHARE = 1 / 3
+_SHARE = 0.4
 """Part of the size of a change by which another series has to change, to have changed with it:
 models do not depend equally on a board or on an engine."""
 
@@ -55,6 +58,17 @@ class Shift:
     low: float
     high: float
 
+    @classmethod
+    def between(
+        cls, before: Sequence[float | None], after: Sequence[float | None], metric: Metric
+    ) -> Shift | None:
+        """Return the shift between results; None where there are too few of them."""
+        found = level_shift(before, after)
+        if found is None:
+            return None
+        size, *ends = (metric.slowdown(1 + each) for each in found)
+        return cls(slowdown=size, low=min(ends), high=max(ends))
+
     def __str__(self) -> str:
         sign, word = (1, "slower") if self.slowdown >= 0 else (-1, "faster")
         size, *ends = (100 * sign * each for each in (self.slowdown, self.low, self.high))
@@ -83,7 +97,7 @@ class Sister:
 
     Attributes:
         target_uid: The board.
-        shift: Of its level, where its facts changed, or at that time.
+        shift: Of its level at that time.
         changes: Facts that changed there in the same way.
     """
 
@@ -139,8 +153,7 @@ class Evidence:
 
     def follows(self, shift: Shift) -> bool:
         """Return whether another level changed with this one, and in the same direction."""
-        certain = not shift.low <= 0 <= shift.high
-        return certain and shift.slowdown * self.shift.slowdown >= _SHARE * self.shift.slowdown**2
+        return shift.slowdown * self.shift.slowdown >= _SHARE * self.shift.slowdown**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

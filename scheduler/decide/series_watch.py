@@ -20,6 +20,9 @@ from edgeyard.scheduler.model.series_changes import (
 NEWEST = 10
 """Points among which a suspicion begins: an older change was news when it was new."""
 
+MAX_MISS = 2
+"""Points by which the place of a change may be wrong: a level has `MIN_SEGMENT` or more."""
+
 REOPEN_WITHIN = timedelta(days=30)
 """An alert that was resolved is reopened if its level comes back within this time."""
 
@@ -74,10 +77,10 @@ def suspicion(
     if not found:
         return None
     change = found[-1]
-    begin = points[change.position]
+    place = _begin(measured.index(change.position), [points[at] for at in measured])
+    begin, before = points[measured[place]], points[measured[place - 1]]
     if _is_known(change, begin, earlier):
         return None
-    before = points[measured[measured.index(change.position) - 1]]
     return Suspicion(
         begin_id=begin.benchmark_id,
         before_id=before.benchmark_id,
@@ -88,6 +91,19 @@ def suspicion(
         high=change.high,
         alert_id=_alert_of(change, earlier, now),
     )
+
+
+def _begin(found: int, points: Sequence[SeriesPoint]) -> int:
+    """Return where a change begins: with the new model if that is next to where it was found.
+
+    A change of two results can only be found as one of three, so that its place is not exact.
+    """
+    changed = [
+        at
+        for at in range(max(1, found - MAX_MISS), min(len(points), found + MAX_MISS + 1))
+        if points[at].model_sha256 != points[at - 1].model_sha256
+    ]
+    return min(changed, key=lambda at: abs(at - found), default=found)
 
 
 def _of_present_level(

@@ -22,6 +22,7 @@ from edgeyard.errors import EdgeyardError, NotFound, Unavailable
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
 from edgeyard.scheduler.decide.slowdown import judge
+from edgeyard.scheduler.engine.blame import blame
 from edgeyard.scheduler.engine.checks import log_check
 from edgeyard.scheduler.engine.intake import packed
 from edgeyard.scheduler.engine.series_watch import log_change
@@ -38,7 +39,6 @@ from edgeyard.scheduler.model.checks import (
     CANDIDATE,
     CHECK_TAG,
     CONFIRMATION_TAG,
-    DEFAULT_PAIRS,
     MIN_PAIRS,
     Check,
     CheckStatus,
@@ -46,6 +46,7 @@ from edgeyard.scheduler.model.checks import (
 from edgeyard.scheduler.model.series import raised_threshold
 from edgeyard.scheduler.model.series_changes import (
     ACTIVE_ALERTS,
+    CONFIRM_PAIRS,
     ChangeStatus,
     SeriesChange,
 )
@@ -224,7 +225,7 @@ def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> 
     new = _found(uow, change.begin_id)
     if new is None or not _is_stored(new, lab):
         return _give_up(uow, change, _gone(change), lab.now)
-    recorded = _old_level(uow, change, lab.now)[:DEFAULT_PAIRS]
+    recorded = _old_level(uow, change, lab.now)[:CONFIRM_PAIRS]
     if len(recorded) < MIN_PAIRS:
         why = f"{len(recorded)} valid results of the old level are left, fewer than {MIN_PAIRS}"
         return _give_up(uow, change, why, lab.now)
@@ -268,7 +269,7 @@ def _check(
         candidate=versions[CANDIDATE].description.model,
         max_slowdown=half,
         budget_s=lab.budget_s,
-        max_pairs=len(recorded) or DEFAULT_PAIRS,
+        max_pairs=len(recorded) or CONFIRM_PAIRS,
         versions={
             side: packed(_confirming(each.description, uid), each.files)
             for side, each in versions.items()
@@ -337,7 +338,14 @@ def _follow(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
 
 def _confirm(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -> bool:
     confirmed = _measured(change, check)
-    confirmed = replace(confirmed, reason=check.reason, **_cause(uow, confirmed, check))
+    found = blame(uow, confirmed, now)
+    confirmed = replace(
+        confirmed,
+        reason=check.reason,
+        cause=found.cause.value,
+        blame=found.sentence,
+        not_tested=found.not_tested,
+    )
     alert = _alert(uow, change)
     if alert is None:
         made = replace(confirmed, status=ChangeStatus.CONFIRMED, alert_id=None)
@@ -389,21 +397,6 @@ def _measured(change: SeriesChange, check: Check) -> SeriesChange:
         confirmed_low=ends[0],
         confirmed_high=ends[1],
     )
-
-
-def _cause(uow: UnitOfWork, change: SeriesChange, check: Check) -> dict[str, str]:
-    """Return what is known of the cause by the checks alone."""
-    if check.recorded_ids:
-        return {"cause": "unknown", "blame": ""}
-    how = "slower" if change.worse else "faster"
-    old, new = (
-        (_model(_found(uow, each)) or "")[:8] for each in (change.before_id, change.begin_id)
-    )
-    blame = (
-        f"the model: its version {new} is {how} than {old} on "
-        f"{change.key.target_uid} ({change.metric} {100 * change.best_size:+.1f} %)"
-    )
-    return {"cause": "model", "blame": blame}
 
 
 def _refute(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -> bool:

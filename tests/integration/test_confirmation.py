@@ -178,7 +178,8 @@ def test_a_model_that_is_slower_is_suspected_confirmed_against_its_old_version_a
     run = waiting_run(api)
     assert run is not None
     assert (run.user_id, run.description.target_uid) == ("alice", BOARD)
-    assert run.description.tags == (CHECK_TAG, CONFIRMATION_TAG)
+    assert run.description.tags[:-1] == (CHECK_TAG, CONFIRMATION_TAG)
+    assert run.check_id == change(api).check_ids[-1]
     assert run.description.user_priority == 5  # alice's own maximum
     found = driven(api, SLOWER)
     assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
@@ -225,6 +226,20 @@ def test_a_board_that_moved_is_confirmed_against_recorded_results(api: Api) -> N
         check = uow.checks.get(found.check_ids[0])
     assert check.recorded_ids == tuple(reversed(old))
     assert [each.baseline_id for each in check.pairs] == old[::-1][: len(check.pairs)]
+
+
+def test_a_new_engine_is_blamed_with_its_versions_and_what_was_not_tested(api: Api) -> None:
+    for _ in range(8):
+        point(api, "old.onnx", 10.0, engine_facts={"version": "1.22"})
+    for _ in range(4):
+        point(api, "old.onnx", 10.8, engine_facts={"version": "1.23"})
+    watch = SeriesWatch(api.store, api.clock)
+    watch.turn()
+    found = driven(api, lambda _: 10.8)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "engine")
+    assert "its engine changed from 1.22 to 1.23" in found.blame
+    assert f"No canary ran on {BOARD} before and after the change." in found.not_tested
+    assert events(api)[-1].data["sentence"] == found.blame
 
 
 def test_another_model_that_is_no_slower_is_not_to_blame_for_a_level_that_is_real(
@@ -296,7 +311,9 @@ def test_an_old_version_that_is_gone_is_said_not_to_be_tested(api: Api) -> None:
     gone(api, old[-1])
     found = driven(api, SLOWER)
     assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "unknown")
-    assert found.not_tested == ("the old version of the model: its file is no longer stored",)
+    assert found.not_tested[0].endswith(
+        ": the old version of the model: its file is no longer stored."
+    )
 
 
 def test_without_the_present_version_nothing_can_be_run(api: Api) -> None:

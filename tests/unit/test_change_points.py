@@ -7,8 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from benchmarks.bench_series import edgeyard, false_suspicions, found_within, noise
-from edgeyard.scheduler.decide.change_points import FIRST_CHANGE, MIN_SEGMENT, change_points
+from benchmarks.bench_series import shifted, unshifted
+from edgeyard.scheduler.decide.change_points import (
+    FIRST_CHANGE,
+    MIN_SEGMENT,
+    change_points,
+    level_shift,
+)
 
 
 def quiet(count: int, level: float = 10.0, seed: int = 0, spread: float = 0.01) -> list[float]:
@@ -74,18 +79,24 @@ def test_the_unit_makes_no_difference() -> None:
     assert found[1].size == pytest.approx(found[0].size)
 
 
-def test_shifts_of_five_percent_are_suspected_within_four_nights() -> None:
-    rng = np.random.default_rng(7)
-    found = 0
-    for number in range(100):
-        logs = noise(rng, 84)
-        logs[80:] += (1 if number % 2 else -1) * math.log(1.05)
-        found += found_within(edgeyard, np.exp(logs), 80)
-    assert found >= 90
+def test_shifts_of_five_percent_are_suspected_confirmed_and_explained() -> None:
+    found = shifted(5.0, 30, seed=7)
+    assert found.suspected >= 0.9 * found.shifts
+    assert found.confirmed >= 0.85 * found.shifts
+    assert found.right >= 0.9 * found.confirmed
 
 
-def test_a_series_that_is_looked_at_every_night_is_rarely_suspected_wrongly() -> None:
-    rng = np.random.default_rng(8)
-    nights = 120
-    count = sum(false_suspicions(edgeyard, np.exp(noise(rng, nights))) for _ in range(10))
-    assert count <= 3
+def test_a_series_that_is_looked_at_every_night_is_rarely_suspected_and_alerts_nobody() -> None:
+    found = unshifted(4, seed=8)
+    assert found.suspicions <= 6
+    assert found.alerts == 0
+
+
+def test_a_level_of_one_result_is_compared_at_a_known_place() -> None:
+    found = level_shift([*quiet(30), None], [10.5])
+    assert found is not None
+    size, low, high = found
+    assert low <= size <= high
+    assert size == pytest.approx(0.05, abs=0.01)
+    assert level_shift([10.0, 10.0], [10.5]) is None
+    assert level_shift(quiet(30), [math.nan]) is None

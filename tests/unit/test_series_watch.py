@@ -50,6 +50,17 @@ def test_a_new_level_is_suspected_with_its_begin_and_the_last_point_before_it() 
     assert found.alert_id is None
 
 
+@pytest.mark.parametrize("new", [18, 19, 20, 21, 22])
+def test_a_change_begins_with_the_new_model_next_to_where_it_is_found(new: int) -> None:
+    points = [
+        replace(each, model_sha256="new" if at >= new else "old")
+        for at, each in enumerate(nights((20, 10.0), (4, 10.8)))
+    ]
+    found = looked(points)
+    assert found is not None
+    assert (found.begin_id, found.before_id) == (f"b-{new}", f"b-{new - 1}")
+
+
 def test_higher_is_worse_unless_the_metric_says_otherwise() -> None:
     faster = looked(nights((20, 10.0), (4, 10.8), better="higher"))
     assert faster is not None

@@ -1,0 +1,168 @@
+"""What the store knows about a change of a series: the evidence by which its cause is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from edgeyard.devices.metrics import Metric
+from edgeyard.errors import NotFound
+from edgeyard.scheduler.decide.blame import Blame, Cause, Evidence, Neighbour, Shift, Sister, Trial
+from edgeyard.scheduler.decide.blame import blame as blame_by
+from edgeyard.scheduler.decide.change_points import LOOK_BACK
+from edgeyard.scheduler.decide.series_watch import MAX_MISS
+from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.model.series import SeriesKey, SeriesPoint
+from edgeyard.scheduler.model.series_changes import SeriesChange
+from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
+
+CANARY_PREFIX = "canary/"
+"""Lineages of the models that the lab runs to watch its boards begin so."""
+
+_MAX_SERIES = 30
+"""Other series that are read for one change: on its board, and of its lineage on other boards."""
+
+
+def blame(uow: UnitOfWork, change: SeriesChange, now: datetime) -> Blame:
+    """Name the cause of a change that was confirmed, by what is stored now.
+
+    Args:
+        uow: Reads.
+        change: With its checks, and its size as they have measured it.
+        now: Results that ended later, by a clock that was wrong, are left out.
+    """
+    points = uow.series.points(change.key, until=now, limit=LOOK_BACK)
+    begin = next((at for at, each in enumerate(points) if each.benchmark_id == change.begin_id), 0)
+    # the place of a change may be wrong by some points
+    old, new = points[max(0, begin - 1 - MAX_MISS) :][:1], points[begin:][: 1 + MAX_MISS][-1:]
+    if points[begin].model_sha256 != points[max(0, begin - 1)].model_sha256:
+        old = points[max(0, begin - 1) :][:1]
+    before, warm = _facts(uow, old[0].benchmark_id)
+    after, warmer = _facts(uow, new[0].benchmark_id)
+    begin_at = points[begin].ended_at
+    return blame_by(
+        Evidence(
+            target_uid=change.key.target_uid,
+            shift=_shift_of(change),
+            before=before,
+            after=after,
+            trial=_trial(uow, change),
+            trial_note="; ".join(change.not_tested),
+            neighbours=list(_neighbours(uow, change.key, begin_at, now)),
+            sisters=list(_sisters(uow, change.key, before, after, begin_at, now)),
+            warmer_c=None if warm is None or warmer is None else warmer - warm,
+        )
+    )
+
+
+def _shift_of(change: SeriesChange) -> Shift:
+    low, high = change.low, change.high
+    if change.confirmed_low is not None and change.confirmed_high is not None:
+        low, high = change.confirmed_low, change.confirmed_high
+    sign = 1 if change.worse == (change.best_size > 0) else -1
+    ends = (sign * low, sign * high)
+    return Shift(slowdown=sign * change.best_size, low=min(ends), high=max(ends))
+
+
+def _trial(uow: UnitOfWork, change: SeriesChange) -> Trial:
+    """Return what the check of both versions of the model found."""
+    for check_id in change.check_ids:
+        try:
+            check = uow.checks.get(check_id)
+        except NotFound:
+            continue
+        if not check.recorded_ids:
+            outcomes = {True: Trial.DIFFERENT, False: Trial.EQUAL, None: Trial.UNDECIDED}
+            return outcomes[check.confirms]
+    return Trial.NOT_RUN
+
+
+def _neighbours(
+    uow: UnitOfWork, key: SeriesKey, begin_at: datetime, now: datetime
+) -> Iterator[Neighbour]:
+    """Yield the other series of the board that have results of both sides of the change."""
+    here = BenchmarkFilter(target_uid=key.target_uid, include_deleted=False)
+    for other in _series(uow, here):
+        if other == key:
+            continue
+        shift = _shift_at(uow.series.points(other, until=now, limit=LOOK_BACK), begin_at)
+        if shift is not None:
+            is_canary = other.lineage.startswith(CANARY_PREFIX)
+            yield Neighbour(name=other.lineage, canary=is_canary, shift=shift)
+
+
+def _sisters(
+    uow: UnitOfWork,
+    key: SeriesKey,
+    before: Mapping[Cause, str],
+    after: Mapping[Cause, str],
+    begin_at: datetime,
+    now: datetime,
+) -> Iterator[Sister]:
+    """Yield the same series on other boards, with the facts that changed there as they did here."""
+    elsewhere = BenchmarkFilter(
+        user_id=key.user_id,
+        series=key.lineage,
+        engine=key.engine,
+        benchmark_type=key.benchmark_type,
+        include_deleted=False,
+    )
+    for other in _series(uow, elsewhere):
+        if other.target_uid == key.target_uid or other.work != key.work:
+            continue
+        points = uow.series.points(other, until=now, limit=LOOK_BACK)
+        shift = _shift_at(points, begin_at)
+        if shift is None:
+            continue
+        earlier = [each for each in points if each.ended_at < begin_at]
+        old, _ = _facts(uow, earlier[-1].benchmark_id)
+        new, _ = _facts(uow, points[-1].benchmark_id)
+        changes = {
+            each
+            for each in after
+            if before.get(each, "") != after[each]
+            and new.get(each) == after[each]
+            and old.get(each, "") != after[each]
+        }
+        yield Sister(target_uid=other.target_uid, shift=shift, changes=frozenset(changes))
+
+
+def _series(uow: UnitOfWork, which: BenchmarkFilter) -> Iterator[SeriesKey]:
+    found, _ = uow.benchmarks.series(which, limit=_MAX_SERIES, cursor=None)
+    return (each.key for each in found)
+
+
+def _shift_at(points: Sequence[SeriesPoint], begin_at: datetime) -> Shift | None:
+    """Return by how much the level of a series changed at a time; None: that is not known."""
+    if not points:
+        return None
+    metric = Metric(points[-1].metric, better=points[-1].better)
+    return Shift.between(
+        [each.value for each in points if each.ended_at < begin_at],
+        [each.value for each in points if each.ended_at >= begin_at],
+        metric,
+    )
+
+
+def _facts(uow: UnitOfWork, benchmark_id: str) -> tuple[dict[Cause, str], float | None]:
+    """Return the facts of a result that are known, and its temperature, degrees Celsius."""
+    reports = uow.files.reports(benchmark_id)
+    report = max(reports, key=lambda each: each.attempt).report if reports else {}
+    files = uow.benchmarks.get(benchmark_id).files
+    model = next((each.sha256 for each in files if each.role is FileRole.MODEL), None)
+    board = report.get("board")
+    stated = {
+        Cause.MODEL: model,
+        Cause.ENGINE: _at(report.get("engine_facts"), "version"),
+        Cause.RUNNER: _at(report.get("runner"), "version"),
+        Cause.FIRMWARE: _at(board, "firmware"),
+        Cause.KERNEL: _at(board, "kernel"),
+        Cause.GOVERNOR: _at(board, "governor"),
+    }
+    celsius = _at(_at(report.get("conditions"), "temperature_c"), "after")
+    facts = {cause: text for cause, text in stated.items() if isinstance(text, str) and text}
+    return facts, float(celsius) if isinstance(celsius, int | float) else None
+
+
+def _at(table: object, name: str) -> object:
+    return table.get(name) if isinstance(table, Mapping) else None
