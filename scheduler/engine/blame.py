@@ -12,15 +12,14 @@ from edgeyard.scheduler.decide.blame import blame as blame_by
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_MISS
 from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.series import SeriesKey, SeriesPoint
 from edgeyard.scheduler.model.series_changes import SeriesChange
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
-CANARY_PREFIX = "canary/"
-"""Lineages of the models that the lab runs to watch its boards begin so."""
-
 _MAX_SERIES = 30
-"""Other series that are read for one change: on its board, and of its lineage on other boards."""
+"""Other series that are read for one change: of the canaries and of its user on its board, and of
+its lineage on other boards, so many each."""
 
 
 def blame(uow: UnitOfWork, change: SeriesChange, now: datetime) -> Blame:
@@ -80,15 +79,14 @@ def _trial(uow: UnitOfWork, change: SeriesChange) -> Trial:
 def _neighbours(
     uow: UnitOfWork, key: SeriesKey, begin_at: datetime, now: datetime
 ) -> Iterator[Neighbour]:
-    """Yield the other series of the board that have results of both sides of the change."""
-    here = BenchmarkFilter(target_uid=key.target_uid, include_deleted=False)
-    for other in _series(uow, here):
-        if other == key:
-            continue
-        shift = _shift_at(uow.series.points(other, until=now, limit=LOOK_BACK), begin_at)
-        if shift is not None:
-            is_canary = other.lineage.startswith(CANARY_PREFIX)
-            yield Neighbour(name=other.lineage, canary=is_canary, shift=shift)
+    """Yield canaries and the user's own other series on the board, with results of both sides."""
+    for user_id in dict.fromkeys((CANARY_USER, key.user_id)):
+        here = BenchmarkFilter(user_id=user_id, target_uid=key.target_uid, include_deleted=False)
+        for other in _series(uow, here):
+            points = uow.series.points(other, until=now, limit=LOOK_BACK)
+            shift = _shift_at(points, begin_at)
+            if other != key and shift is not None:
+                yield Neighbour(name=other.lineage, canary=user_id == CANARY_USER, shift=shift)
 
 
 def _sisters(

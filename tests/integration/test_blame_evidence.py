@@ -1,0 +1,105 @@
+"""What is gathered from the store to name the cause of a change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from edgeyard.scheduler.decide.blame import Blame, Cause
+from edgeyard.scheduler.engine.blame import blame
+from edgeyard.scheduler.model.canaries import CANARY_USER
+from edgeyard.scheduler.model.series import SeriesKey
+from edgeyard.scheduler.store import SqlStore
+from tests.builders import records as make
+from tests.builders.measured import DAY, Measured, store_measured
+from tests.builders.series import change
+
+BOARD, SISTER = "rpi4b-0001-0001", "rpi4b-0001-0002"
+BEGIN = 12
+
+
+def stored(
+    store: SqlStore,
+    series: str,
+    shift: float,
+    user_id: str = "alice",
+    board: str = BOARD,
+    after: Mapping[str, Any] | None = None,
+) -> SeriesKey:
+    """Sixteen nights of a series, of which the last four are shifted; returns its key."""
+    nights = [
+        Measured(
+            benchmark_id=f"{series.replace('/', '-')}-{board}-{night}",
+            series=series,
+            user_id=user_id,
+            board=board,
+            p50_ms=(10.0 + 0.01 * (night % 3)) * (1 + (shift if night >= BEGIN else 0.0)),
+            ended_at=DAY + timedelta(days=night),
+            **{"version": "1.22", **((after or {}) if night >= BEGIN else {})},
+        )
+        for night in range(16)
+    ]
+    store_measured(store, nights)
+    with store.write() as uow:
+        for each in nights:
+            uow.attempts.add_outcome(
+                make.an_outcome(
+                    each.benchmark_id,
+                    target_uid=board,
+                    user_id=user_id,
+                    primary_value=each.p50_ms,
+                    primary_metric="p50",
+                    primary_better="lower",
+                    ended_at=each.ended_at,
+                )
+            )
+    key = SeriesKey.of(nights[0].benchmark())
+    assert key is not None
+    return key
+
+
+def blamed(store: SqlStore, key: SeriesKey) -> Blame:
+    found = change(
+        key=key,
+        begin_id=f"net-{BOARD}-{BEGIN}",
+        before_id=f"net-{BOARD}-{BEGIN - 1}",
+        worse=True,
+        size=0.08,
+        low=0.07,
+        high=0.09,
+    )
+    with store.read() as uow:
+        return blame(uow, found, DAY + timedelta(days=30))
+
+
+def test_canaries_that_moved_blame_the_board_and_what_changed_on_it(
+    sqlite_store: SqlStore,
+) -> None:
+    key = stored(sqlite_store, "net", 0.08, after={"kernel": "6.12"})
+    stored(sqlite_store, "canary/a", 0.07, user_id=CANARY_USER)
+    stored(sqlite_store, "canary/b", 0.09, user_id=CANARY_USER)
+    stored(sqlite_store, "secret", 0.0, user_id="bob")
+    found = blamed(sqlite_store, key)
+    assert found.cause is Cause.BOARD
+    assert "2 of 2 canaries" in found.sentence
+    assert "its kernel changed from 6.6.51 to 6.12" in found.sentence
+    assert "secret" not in found.sentence
+
+
+def test_series_of_others_are_not_read(sqlite_store: SqlStore) -> None:
+    key = stored(sqlite_store, "net", 0.08)
+    stored(sqlite_store, "canary/forged", 0.08, user_id="bob")
+    found = blamed(sqlite_store, key)
+    assert found.cause is Cause.UNKNOWN
+    assert "forged" not in found.sentence
+
+
+def test_other_boards_with_the_same_new_engine_blame_it(sqlite_store: SqlStore) -> None:
+    key = stored(sqlite_store, "net", 0.08, after={"version": "1.23"})
+    stored(sqlite_store, "net", 0.07, board=SISTER, after={"version": "1.23"})
+    stored(sqlite_store, "net", 0.0, board="rpi4b-0001-0003")
+    found = blamed(sqlite_store, key)
+    assert found.cause is Cause.ENGINE
+    assert "from 1.22 to 1.23" in found.sentence
+    assert "0 of 1 boards without it" in found.sentence
