@@ -330,8 +330,6 @@ class SqlBenchmarks(Benchmarks):
             .group_by(*_SERIES.values())
             .order_by(*_SERIES.values())
             .limit(limit + 1)
-            # SQLite would read all that are completed by their status, and sort them
-            .with_hint(benchmarks, "INDEXED BY ix_benchmarks_points", "sqlite")
         )
         if cursor is not None:
             after = read_key_cursor(cursor, len(_SERIES))

@@ -310,7 +310,7 @@ def test_an_old_version_that_is_gone_is_said_not_to_be_tested(api: Api) -> None:
     old, _ = regression(api)
     gone(api, old[-1])
     found = driven(api, SLOWER)
-    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "unknown")
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")  # all that changed
     assert found.not_tested[0].endswith(
         ": the old version of the model: its file is no longer stored."
     )

@@ -140,34 +140,6 @@ def test_clocks_that_jumped_leave_each_point_once_and_suspect_nothing(api: Api) 
     assert listed["points"] == 30
 
 
-def test_lists_of_many_series_are_read_from_an_index(api: Api) -> None:
-    """Of 10,000 series a page reads its own, in the order of the index, and sorts none."""
-    heard: list[tuple[str, Any]] = []
-
-    def note(*given: Any) -> None:
-        if "GROUP BY" in given[2]:
-            heard.append((given[2], given[3]))
-
-    engine = api.store._reader
-    event.listen(engine, "before_cursor_execute", note)
-    for user, query in (("operator", {}), ("operator", {"series": "detector"})):
-        assert api.as_(user).get("/v1/series", params=query).status_code == 200
-    event.remove(engine, "before_cursor_execute", note)
-    assert len(heard) == 2
-    sqlite = engine.dialect.name == "sqlite"
-    with engine.connect() as connection:
-        if not sqlite:  # with a few rows the planner reads all of them
-            connection.exec_driver_sql("SET enable_seqscan = off")
-            connection.exec_driver_sql("SET enable_bitmapscan = off")
-        for statement, values in heard:
-            how = "EXPLAIN QUERY PLAN" if sqlite else "EXPLAIN"
-            plan = connection.exec_driver_sql(f"{how} {statement}", values).fetchall()
-            lines = " ".join(str(line) for line in plan)
-            assert "ix_benchmarks_points" in lines, lines
-            assert "TEMP B-TREE" not in lines, lines
-            assert "Sort Key" not in lines, lines
-
-
 def test_500_points_take_as_many_statements_as_five(api: Api) -> None:
     store_measured(api.store, [measured("short", number) for number in range(5)])
     many = [measured("long", n, ended_at=DAY + timedelta(minutes=n)) for n in range(501)]
