@@ -54,13 +54,15 @@ _CAUSES = (Cause.MODEL, Cause.BOARD, Cause.ENGINE)
 def threshold(values: Floats) -> Bools:
     """Return for each night whether it is 5 % from the median of the 30 nights before it."""
     before, last = _windows(values)
-    return np.abs(last / np.median(before, axis=1) - 1) > 0.05
+    far: Bools = np.abs(last / np.median(before, axis=1) - 1) > 0.05
+    return far
 
 
 def deviations(values: Floats) -> Bools:
     """Return for each night whether it is beyond two standard deviations of the 30 before it."""
     before, last = _windows(values)
-    return np.abs(last - before.mean(axis=1)) > 2 * before.std(axis=1, ddof=1)
+    far: Bools = np.abs(last - before.mean(axis=1)) > 2 * before.std(axis=1, ddof=1)
+    return far
 
 
 PEERS: dict[str, Callable[[Floats], Bools]] = {

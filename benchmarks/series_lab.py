@@ -80,7 +80,8 @@ class Noise:
         """Return further results of one night, which were measured one after the other."""
         if self._pieces is not None:
             pool = _recorded_pieces()
-            return self._spread * pool[self._rng.integers(0, len(pool), size=count)]
+            drawn: Floats = self._spread * pool[self._rng.integers(0, len(pool), size=count)]
+            return drawn
         return self._drift[night] + self._fast(count)
 
     def _fast(self, count: int) -> Floats:
@@ -102,7 +103,8 @@ def _recorded_pieces() -> Floats:
     half = _PIECE
     level = [np.median(logs[max(0, at - half) : at + half + 1]) for at in range(len(logs))]
     around = logs - np.array(level)
-    return around / (1.4826 * np.median(np.abs(around - np.median(around))))
+    scaled: Floats = around / (1.4826 * np.median(np.abs(around - np.median(around))))
+    return scaled
 
 
 @dataclass(kw_only=True)
