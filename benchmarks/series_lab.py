@@ -82,7 +82,8 @@ class Noise:
             pool = _recorded_pieces()
             drawn: Floats = self._spread * pool[self._rng.integers(0, len(pool), size=count)]
             return drawn
-        return self._drift[night] + self._fast(count)
+        found: Floats = self._drift[night] + self._fast(count)
+        return found
 
     def _fast(self, count: int) -> Floats:
         hours = self._rng.uniform(0.0, 8.0, count)
