@@ -136,9 +136,6 @@ def test_a_benchmark_is_a_baseline_with_its_board_and_its_description(api: Api) 
     first = run["description"]
     assert first["parameters"] == {"threads": 2}
     assert (run["check_id"], first["tags"]) == (check["check_id"], [CHECK_TAG, check["check_id"]])
-    page = api.as_().get(f"/ui/benchmarks/{run['benchmark_id']}")
-    if page.status_code == 200:
-        assert f'href="/ui/checks/{check["check_id"]}"' in page.text
     assert (first["target_uid"], first["if_unavailable"]) == (BOARD, "notify")
 
 
