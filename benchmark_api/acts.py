@@ -103,6 +103,8 @@ ROUTE_ACTS: Mapping[tuple[str, str], str | None] = {
     ("PUT", "/v1/series/{series_id}/settings"): "series.changed",
     ("POST", "/v1/shares"): "share.added",
     ("DELETE", "/v1/shares/{share_id}"): "share.removed",
+    ("POST", "/v1/subscriptions"): "subscription.added",
+    ("DELETE", "/v1/subscriptions/{subscription_id}"): "subscription.removed",
     ("POST", "/api/users/login"): "session.opened",
     ("POST", "/api/users/token/refresh"): None,  # a session goes on, as every few minutes
     ("POST", "/api/benchmarks/datasets/upload"): "file.uploaded",
@@ -140,6 +142,8 @@ ROUTE_ACTS: Mapping[tuple[str, str], str | None] = {
     ("POST", "/ui/alerts/{change_id}/dismiss"): "alert.dismissed",
     ("POST", "/ui/shares"): "share.added",
     ("POST", "/ui/shares/{share_id}/revoke"): "share.removed",
+    ("POST", "/ui/subscriptions"): "subscription.added",
+    ("POST", "/ui/subscriptions/{subscription_id}/remove"): "subscription.removed",
     ("POST", "/ui/boards/{target_uid}/drain"): "board.drained",
     ("POST", "/ui/boards/{target_uid}/resume"): "board.resumed",
     ("POST", "/ui/boards/{target_uid}/quarantine"): "board.quarantined",

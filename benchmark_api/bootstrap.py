@@ -31,6 +31,8 @@ from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.lab_inventory import InventoryWatch, LabInventory
 from edgeyard.benchmark_api.live_twin import MetricsSource
 from edgeyard.benchmark_api.local_acts import acting_here
+from edgeyard.benchmark_api.mail import MailSender, mail_settings
+from edgeyard.benchmark_api.messages import Messages
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.benchmark_api.prometheus import Prometheus
@@ -39,6 +41,7 @@ from edgeyard.benchmark_api.remote_scorer import MAX_BUDGET_S as MAX_REMOTE_BUDG
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
 from edgeyard.benchmark_api.routes.browser_sessions import first_token
 from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.routes.health import disk_room
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services, task_limits
 from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, PREFIX, Settings
@@ -72,7 +75,7 @@ from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.housekeeping import Retention, collect_garbage
 from edgeyard.scheduler.engine.lifecycle import NewId, new_benchmark_id
 from edgeyard.scheduler.engine.metrics import Observe
-from edgeyard.scheduler.engine.notify import Notifier, Sign
+from edgeyard.scheduler.engine.notify import Notifier, Outbound
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.recurring import RecurringStarts
@@ -92,6 +95,7 @@ from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.recurring import ScheduleJobState, is_parent, parent_of, schedule_of
 from edgeyard.scheduler.model.retention import RetentionClass
+from edgeyard.scheduler.model.subscriptions import Channel
 from edgeyard.scheduler.model.tariff import parse_tariff
 from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.ports import (
@@ -100,7 +104,6 @@ from edgeyard.scheduler.ports import (
     Store,
     UnitOfWork,
     UrlFetcher,
-    WebhookPost,
 )
 from edgeyard.scheduler.ports.batches import BatchCluster
 from edgeyard.scheduler.prediction.history import PastRuns
@@ -286,6 +289,7 @@ class Server:
 
     def _engine_of(self, epoch: int | None) -> Engine:
         """Return an engine for the epoch that this server leads, or one that only reads."""
+        messages = Messages(self.public_url, lambda: self._services.settings.lab_name)
         surroundings = EngineSurroundings(
             store=self.store,
             cluster=self._cluster,
@@ -300,14 +304,23 @@ class Server:
             verify=self._verify,
             observe=self._metrics.observe,
             fetcher=Fetcher(self._rules, self._files, timeout_s=self._settings.fetch_timeout_s),
-            post=WebhookSender(self._webhook_rules),
-            sign=self._webhook_keys.sign,
+            outbound=Outbound(
+                post=WebhookSender(self._webhook_rules),
+                sign=self._webhook_keys.sign,
+                write_chat=messages.chat,
+                mail=MailSender(lambda: mail_settings(self._services.settings), messages),
+            ),
+            disk_problem=self._disk_problem,
             save_time=lambda: self._clock_file.write(self._clock.record()),
             train=lambda: self._retraining.run_if_due(self._settings.learn_every_s),
             file_limits=self._file_limits,
             live_settings=lambda: self._services.settings,
         )
         return make_engine(self._settings, surroundings, epoch)
+
+    def _disk_problem(self) -> str:
+        enough, detail = disk_room(self._settings.data_dir, self._files)
+        return "" if enough else detail
 
     def _retire(self) -> None:
         """End what runs here and belongs to the server that leads."""
@@ -470,6 +483,7 @@ class EngineSurroundings:
         executor: Makes all calls; None: threads of the engine's own.
         new_id: Makes the ids of benchmarks that Edgeyard itself submits.
         full_repair_s: Between two comparisons of all jobs with the cluster.
+        disk_problem: Returns how little room the server's disk has; "" if there is enough.
         train: Begins a training of models if it is due; called while this server leads.
     """
 
@@ -486,14 +500,14 @@ class EngineSurroundings:
     verify: Verify
     observe: Observe
     fetcher: UrlFetcher
-    post: WebhookPost
-    sign: Sign
+    outbound: Outbound
     save_time: Callable[[], object]
     file_limits: Mapping[FileRole, int]
     live_settings: Callable[[], Settings]
     executor: Executor | None = None
     new_id: NewId = new_benchmark_id
     full_repair_s: float = FULL_REPAIR_S
+    disk_problem: Callable[[], str] = lambda: ""
     train: Callable[[], object] = lambda: None
 
 
@@ -580,11 +594,11 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             ),
             notifier=Notifier(
                 store,
-                found.post,
-                found.sign,
+                found.outbound,
                 clock,
                 found.observe,
                 found.render.public_url,
+                per_day=lambda channel: messages_per_day(found.live_settings(), channel),
                 executor=found.executor,
             ),
             fetcher=found.fetcher,
@@ -595,6 +609,9 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
                 collect_garbage, store, found.files, clock, retention(settings)
             ),
             save_time=found.save_time,
+            disk_problem=found.disk_problem,
+            leader=election.view,
+            max_twin_age_s=policies.configured.policy.twin_max_age_s,
             file_limits=found.file_limits,
             limits=limits,
             dispatch_threads=settings.dispatch_threads,
@@ -911,6 +928,14 @@ def check_file_store(settings: Settings, store: Store, files: FileStore) -> None
         )
     if not placed:
         store.transact(lambda uow: uow.files.note_mark_placed())
+
+
+def messages_per_day(settings: Settings, channel: Channel) -> int:
+    """Return how many messages a user is sent in a day by a channel."""
+    return {
+        Channel.MAIL: settings.mails_per_day,
+        Channel.WEBHOOK: settings.webhook_messages_per_day,
+    }[channel]
 
 
 def keys_of_webhooks(settings: Settings) -> WebhookKeys:

@@ -34,6 +34,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.registered_models import ModelKind, ModelState, RegisteredModel
+from edgeyard.scheduler.model.subscriptions import Channel
 from edgeyard.scheduler.twin.twin import BoardState
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -117,8 +118,8 @@ class Metrics:
         quarantines = self._counter(
             "quarantines_total", "Boards put into quarantine.", ("cause", _CLUSTER)
         )
-        deliveries = self._counter(
-            "webhook_deliveries_total", "Tries to deliver webhooks.", ("result",)
+        messages = self._counter(
+            "messages_total", "Tries to send messages to users.", ("channel", "result")
         )
         trainings = self._counter("trainings_total", "Trainings of models.", ("result",))
         requests = self._counter(
@@ -144,8 +145,9 @@ class Metrics:
             self.uploaded.labels(kind)
         for cause in ("record", "operator"):
             quarantines.labels(cause, cluster)
-        for result in ("delivered", "failed", "given_up"):
-            deliveries.labels(result)
+        for channel in Channel:
+            for result in ("delivered", "failed", "given_up"):
+                messages.labels(channel.value, result)
         for result in TRAINING_RESULTS:
             trainings.labels(result)
         for op in _CLUSTER_OPS:

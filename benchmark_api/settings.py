@@ -13,6 +13,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
@@ -96,6 +97,8 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
         ),
         *("lab_name", "lab_contact"),
         "confirm_budget_s",
+        *("smtp_host", "smtp_port", "smtp_security", "smtp_user", "smtp_password", "smtp_from"),
+        *("smtp_ca_file", "mails_per_day", "webhook_messages_per_day"),
         *("max_pending_total", "access_token_s", "refresh_token_s"),
         *("user_max_registrations", "max_registrations_total"),
     }
@@ -415,6 +418,40 @@ class Settings(BaseSettings):
         description="Key that the secrets of users' webhooks are made of, 32 characters at least; "
         "default: webhook.key in data_dir. Servers on one database need the same one.",
     )
+    smtp_host: str | None = Field(
+        None,
+        max_length=253,
+        description="Mail server that messages to users are sent by; default: no mail is sent.",
+    )
+    smtp_port: int | None = Field(
+        None, ge=1, le=65535, description="Its port; default: 587, 465 or 25 by smtp_security."
+    )
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        "starttls",
+        description="Encryption of the connection to it. starttls: from the first commands on; "
+        "tls: from the beginning; none: not at all, and no password is sent.",
+    )
+    smtp_user: str | None = Field(None, description="User to log in as; default: no log-in.")
+    smtp_password: SecretStr | None = Field(None, description="Password of smtp_user.")
+    smtp_from: str | None = Field(
+        None,
+        max_length=300,
+        description="Sender of the mail: an address, or Name <address>. Needed with smtp_host.",
+    )
+    smtp_ca_file: Path | None = Field(
+        None,
+        description="PEM file of the authorities that may certify the mail server; default: those "
+        "of this machine.",
+    )
+    mails_per_day: int = Field(
+        50,
+        ge=1,
+        description="Mail to one user in a day (UTC). The next message states that no more follow "
+        "on this day; the log of messages lists them.",
+    )
+    webhook_messages_per_day: int = Field(
+        10_000, ge=1, description="Messages to one user's webhook in a day (UTC), likewise."
+    )
     scorer_hosts: CommaSeparated = Field(
         (),
         description="Hosts that scorers of policies may be asked at although their address is "
@@ -696,6 +733,12 @@ class Settings(BaseSettings):
     def _pairs_are_whole(self) -> Self:
         if (self.docker_auth_username is None) != (self.docker_auth_password is None):
             raise ValueError("docker_auth_username and docker_auth_password belong together")
+        if (self.smtp_user is None) != (self.smtp_password is None):
+            raise ValueError("smtp_user and smtp_password belong together")
+        if self.smtp_host is not None and self.smtp_from is None:
+            raise ValueError("smtp_host needs smtp_from: the sender of the mail")
+        if self.smtp_user is not None and self.smtp_security == "none":
+            raise ValueError("smtp_security = none would send smtp_password in plain text")
         if (self.s3_access_key is None) != (self.s3_secret_key is None):
             raise ValueError("s3_access_key and s3_secret_key belong together")
         named = self.file_store or ""
@@ -707,6 +750,16 @@ class Settings(BaseSettings):
                 "server that boards upload to"
             )
         return self
+
+    @field_validator("smtp_from")
+    @classmethod
+    def _one_sender(cls, value: str | None) -> str | None:
+        if value is not None:
+            name, address = parseaddr(value)
+            is_plain = re.fullmatch(r"[^\s@<>,;]+@[^\s@<>,;]+", address) is not None
+            if not is_plain or not (name + value).isprintable() or not address.isascii():
+                raise ValueError("is no sender: use an address, or Name <address>")
+        return value
 
     @field_validator("trusted_proxies")
     @classmethod

@@ -62,6 +62,7 @@ COMMANDS = {
     "rates": "nouns",
     "schedules": "nouns",
     "shares": "sharing",
+    "subscriptions": "subscribing",
     "policies": "policies",
     "scorers": "scorers",
     "server": "server_data",

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -631,6 +631,10 @@ def users_update(
             '"" removes it. Users may set their own.',
         ),
     ] = None,
+    webhook_format: Annotated[
+        Literal["edgeyard", "slack", "mattermost"],
+        typer.Option(help="What is posted there: data for programs, or a text for a chat."),
+    ] = "edgeyard",
 ) -> None:
     """Change an account.
 
@@ -655,7 +659,7 @@ def users_update(
     if not fields and webhook_url is None:
         raise InvalidInput.at("", "nothing to change", "--role, --max-priority, --disable...")
     if webhook_url is not None:
-        _set_webhook(session, user_id, webhook_url)
+        _set_webhook(session, user_id, webhook_url, webhook_format)
     if not fields:
         return
     changed = session.client.api.patch(api_path("users", user_id), fields)
@@ -749,9 +753,11 @@ def users_password(
     session.report(f"the password of {user_id} is set")
 
 
-def _set_webhook(session: Session, user_id: str, url: str) -> None:
+def _set_webhook(session: Session, user_id: str, url: str, form: str) -> None:
     made = record(
-        session.client.api.put(api_path("users", user_id, "webhook"), {"url": url or None})
+        session.client.api.put(
+            api_path("users", user_id, "webhook"), {"url": url or None, "format": form}
+        )
     )
     if session.output is not Output.TABLE:
         emit_one(session.output, made)

@@ -21,6 +21,7 @@ from edgeyard.benchmark_api.pages import (
     shares,
     sign_in,
     submit,
+    subscriptions,
     usage,
 )
 
@@ -32,6 +33,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     benchmarks.router,
     submit.router,
     shares.router,
+    subscriptions.router,
     compare.router,
     alerts.router,
     checks.router,

@@ -86,6 +86,8 @@ _NOTICES = {
     "check-cancelled": "The check is cancelled.",
     "alert-resolved": "The alert is resolved. If its level comes back, it is reopened.",
     "alert-dismissed": "The alert is dismissed.",
+    "subscribed": "You are subscribed: events from now on are sent.",
+    "unsubscribed": "The subscription is removed.",
     "share-revoked": "The link is revoked: its address is not found any more.",
     "policy-active": "The policy decides from the next cycle on.",
     "policy-active-ended": "The configured policy decides from the next cycle on.",

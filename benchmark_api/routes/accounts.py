@@ -40,8 +40,9 @@ from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
 from edgeyard.scheduler.model.strict_json import time_to_json
+from edgeyard.scheduler.model.subscriptions import Channel, first_subscriptions
 from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
-from edgeyard.scheduler.model.webhooks import Webhook
+from edgeyard.scheduler.model.webhooks import Webhook, WebhookFormat
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = Router(prefix="/v1", tags=["accounts"])
@@ -245,6 +246,9 @@ def set_webhook(
 ) -> Answer[shapes.Webhook]:
     """Set or remove a user's webhook; a new secret is shown once, in this answer.
 
+    A new webhook is subscribed to the user's benchmarks and alerts, that of an operator to the lab
+    too; `/v1/subscriptions` has more.
+
     A token that expires only removes it: a URL that it sets would go on getting the user's events.
     """
     request = parse(WebhookIn, body.tree())
@@ -259,9 +263,11 @@ def set_webhook(
 
     def change(uow: UnitOfWork) -> shapes.Webhook:
         secret = None
-        uow.accounts.user(user_id, for_update=True)
+        user = uow.accounts.user(user_id, for_update=True)
         _lock_own(uow, caller)
         before = _host_of_webhook(uow, user_id)
+        mine = uow.subscriptions.all(user_id)
+        kept = [each for each in mine if each.channel is Channel.WEBHOOK]
         uow.webhooks.remove(user_id)
         if request.url is not None:
             made = Webhook(
@@ -269,10 +275,12 @@ def set_webhook(
                 url=request.url,
                 salt=secrets.token_hex(16),
                 created_at=now,
-                seen_seq=uow.log.last_seq(),
+                format=WebhookFormat(request.format),
                 made_by=caller.token_id,
             )
             uow.webhooks.put(made)
+            for each in kept or first_subscriptions(user, uow.log.last_seq(), now):
+                uow.subscriptions.add(each)
             secret = services.webhook_keys.secret(made)
         kind = "webhook.removed" if request.url is None else "webhook.set"
         uow.log.append(
@@ -517,12 +525,15 @@ def _webhook(uow: UnitOfWork, user_id: str, secret: str | None = None) -> shapes
     try:
         hook = uow.webhooks.of(user_id)
     except NotFound:
-        return shapes.Webhook(user_id=user_id, url=None, created_at=None, waiting=0, last_error="")
+        return shapes.Webhook(
+            user_id=user_id, url=None, format=None, created_at=None, waiting=0, last_error=""
+        )
     return shapes.Webhook(
         user_id=user_id,
         url=hook.url,
+        format=hook.format.value,
         created_at=hook.created_at,
-        waiting=uow.webhooks.count_deliveries(user_id),
+        waiting=uow.deliveries.waiting(user_id, Channel.WEBHOOK),
         last_error=hook.last_error,
         secret=secret,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from fastapi.responses import Response
 
@@ -20,6 +21,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import EdgeyardError, reason_of
 from edgeyard.scheduler.clock import TOLERANCE_S
+from edgeyard.scheduler.ports import FileStore
 
 router = Router(tags=["service"])
 
@@ -124,15 +126,25 @@ def checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[
 
 def _disk(services: Services) -> str | Mapping[str, str]:
     """Return the room on the disk of the database and on that of the files."""
-    folder = services.settings.data_dir
+    enough, detail = disk_room(services.settings.data_dir, services.files)
+    return {"status": "ok", "detail": detail} if enough else detail
+
+
+def disk_room(folder: Path, files: FileStore) -> tuple[bool, str]:
+    """Return whether there is enough room on the disks of a server, and how much, in words.
+
+    Args:
+        folder: Its data folder.
+        files: Its files.
+    """
     try:
-        data, files = shutil.disk_usage(folder).free, services.files.free_bytes()
+        data, of_files = shutil.disk_usage(folder).free, files.free_bytes()
     except (EdgeyardError, OSError) as error:
-        return f"the room on the server's disk is not known: {reason_of(error)}"
+        return False, f"the room on the server's disk is not known: {reason_of(error)}"
     detail = f"{size_text(data)} free in the data folder of the server"
-    if files != data:
-        detail += f", {size_text(files)} for files"
-    return detail if min(data, files) < LITTLE_BYTES else {"status": "ok", "detail": detail}
+    if of_files != data:
+        detail += f", {size_text(of_files)} for files"
+    return min(data, of_files) >= LITTLE_BYTES, detail
 
 
 def _clock_trouble(off_s: float) -> str:

@@ -37,6 +37,7 @@ from edgeyard.scheduler.model.series import SeriesKey, WatchedSeries
 from edgeyard.scheduler.model.series_changes import SeriesChange
 from edgeyard.scheduler.model.shares import Share
 from edgeyard.scheduler.model.submissions import CronSchedule
+from edgeyard.scheduler.model.subscriptions import Delivery, DeliveryState, Subscription
 from edgeyard.scheduler.model.users import ApiToken, User
 from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.model.workload import workload
@@ -292,6 +293,33 @@ def share(share: Share, address: str | None = None) -> shapes.Share:
         kind=share.kind.value,
         benchmark_ids=list(share.benchmark_ids),
         url=address,
+    )
+
+
+def subscription(subscription: Subscription) -> shapes.Subscription:
+    """Return a subscription."""
+    return same(
+        shapes.Subscription,
+        subscription,
+        topic=subscription.topic.value,
+        channel=subscription.channel.value,
+        events=list(subscription.events),
+    )
+
+
+def delivery(delivery: Delivery) -> shapes.Delivery:
+    """Return a message of the log, without what it was about where that was withheld."""
+    body = msgspec.json.decode(delivery.body)
+    shown = delivery.state is not DeliveryState.WITHHELD
+    return same(
+        shapes.Delivery,
+        delivery,
+        channel=delivery.channel.value,
+        state=delivery.state.value,
+        type=delivery.kind if shown else "",
+        text=str(body["text"]) if shown else "",
+        page=str(body.get("page", "")) if shown else "",
+        benchmark_id=delivery.benchmark_id if shown else None,
     )
 
 

@@ -1352,6 +1352,61 @@ class Shares(Struct, frozen=True, kw_only=True):
     items: list[Share]
 
 
+class Subscription(Struct, frozen=True, kw_only=True):
+    """A user's wish to be sent messages.
+
+    ``about`` is the id of the user, campaign or board, the name of the lineage or the id of the
+    series; "" of the lab. Without ``events`` all types of events of the topic are sent.
+    """
+
+    subscription_id: str
+    user_id: str
+    topic: Literal["user", "campaign", "series", "board", "lab"]
+    about: str
+    channel: Literal["mail", "webhook"]
+    events: list[str]
+    created_at: datetime
+
+
+class Subscriptions(Struct, frozen=True, kw_only=True):
+    """Subscriptions, oldest first."""
+
+    items: list[Subscription]
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """A message to a user, in the log of messages.
+
+    ``type`` is that of its event, or ``message.limit``. ``recipient`` is the e-mail address or the
+    host of the webhook that the last try went to; "" before the first. ``error`` states why that
+    failed, or why the message was not sent. Of a message that was withheld, because its user may
+    not see any more what it is about, ``type``, ``text``, ``benchmark_id`` and ``page`` are empty.
+    """
+
+    delivery_id: str
+    user_id: str
+    subscription_id: str
+    channel: Literal["mail", "webhook"]
+    type: str
+    text: str
+    benchmark_id: str | None
+    page: str
+    state: Literal["waiting", "sent", "failed", "limited", "withheld"]
+    recipient: str
+    tries: int
+    error: str
+    created_at: datetime
+    next_at: datetime | None
+    ended_at: datetime | None
+
+
+class Deliveries(Struct, frozen=True, kw_only=True):
+    """A page of the log of messages, newest first."""
+
+    items: list[Delivery]
+    next_cursor: str | None
+
+
 class CheckMetric(Struct, frozen=True, kw_only=True):
     """The primary metric that a check compares; ``better`` is lower, higher or not known ("")."""
 
@@ -2150,10 +2205,14 @@ class Rates(Struct, frozen=True, kw_only=True):
 
 
 class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A user's webhook; ``secret`` is shown once, when it is set."""
+    """A user's webhook; ``secret`` is shown once, when it is set.
+
+    ``waiting`` counts the messages that are still to be sent.
+    """
 
     user_id: str
     url: str | None
+    format: Literal["edgeyard", "slack", "mattermost"] | None
     created_at: datetime | None
     waiting: int
     last_error: str

@@ -295,11 +295,51 @@ class UserChange(QuotasIn):
 
 
 class WebhookIn(BaseModel):
-    """The URL of a user's webhook."""
+    """Where and how a user's webhook is posted to."""
 
     model_config = _STRICT
 
     url: Text | None = Field(description="http(s) URL; null removes the webhook.")
+    format: Literal["edgeyard", "slack", "mattermost"] = Field(
+        "edgeyard",
+        description="What is posted: all that is known of the event, for programs, or a text as "
+        "incoming webhooks of Slack or Mattermost take it.",
+    )
+
+
+class SubscriptionIn(BaseModel):
+    """A new subscription."""
+
+    model_config = _STRICT
+
+    topic: Literal["user", "campaign", "series", "board", "lab"] = Field(
+        "user",
+        description="What it is about. user: the benchmarks and alerts of a user; campaign: the "
+        "benchmarks of a campaign; series: the benchmarks and alerts of a lineage or of one of its "
+        "series; board: the state of a board and alerts on it; lab: boards, servers, models and "
+        "plugins, for operators.",
+    )
+    about: Annotated[Text, Field(max_length=200)] | None = Field(
+        None,
+        description="Id of the user (default: yours), of the campaign or of the board, or name of "
+        "the lineage or id of the series. None for the lab.",
+    )
+    channel: Literal["mail", "webhook"] = Field(
+        description="mail: to the e-mail address of your account; webhook: to your webhook."
+    )
+    events: list[Annotated[str, Field(max_length=64)]] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Types of events that are sent; none: all of the topic.",
+    )
+
+    @model_validator(mode="after")
+    def _is_about_something(self) -> Self:
+        if self.topic == "lab" and self.about is not None:
+            raise refusal("has about, and the lab is one", "no about")
+        if self.topic not in ("lab", "user") and not self.about:
+            raise refusal(f"has no about: which {self.topic}?", "its id or name")
+        return self
 
 
 class TokenIn(BaseModel):

@@ -26,6 +26,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     Campaign,
     CampaignDryRun,
     CampaignSummary,
+    Delivery,
     DescribedBoard,
     DryRun,
     Event,
@@ -49,6 +50,8 @@ from edgeyard.benchmark_api.schemas.answers import (
     Simulation,
     StoredCheck,
     SubmissionAnswer,
+    Subscription,
+    Subscriptions,
     UsageReport,
     UserFile,
     WatchedSeries,
@@ -1083,6 +1086,59 @@ class Client:
     def revoke_share(self, share_id: str) -> None:
         """Revoke a link: its address is not found from now on."""
         self.api.request("DELETE", f"/v1/shares/{part(share_id)}")
+
+    def subscriptions(self, user_id: str | None = None) -> Sequence[Subscription]:
+        """Return your subscriptions to messages, oldest first; operators see everybody's.
+
+        Args:
+            user_id: Only those of this user; None: all that you may see.
+        """
+        query = {"user_id": user_id} if user_id is not None else None
+        return read_answer(self.api.get("/v1/subscriptions", query), Subscriptions).items
+
+    def subscribe(
+        self,
+        topic: str = "user",
+        about: str | None = None,
+        *,
+        channel: str = "mail",
+        events: Sequence[str] = (),
+    ) -> Subscription:
+        """Subscribe to messages.
+
+        Args:
+            topic: ``user``, ``campaign``, ``series``, ``board``, or ``lab`` (operators).
+            about: Id of the user (None: yours), campaign or board; name of the lineage or id of
+                the series.
+            channel: ``mail`` or ``webhook``.
+            events: Types of events that are sent; (): all of the topic.
+
+        Raises:
+            NotFoundError: There is no such thing, or you may not see it.
+            ValidationFailed: The account has no e-mail address or webhook, the server sends no
+                mail, or the topic has no such event.
+        """
+        body: dict[str, object] = {"topic": topic, "channel": channel, "events": list(events)}
+        if about is not None:
+            body["about"] = about
+        return read_answer(self.api.post("/v1/subscriptions", body), Subscription)
+
+    def unsubscribe(self, subscription_id: str) -> None:
+        """Remove a subscription."""
+        self.api.request("DELETE", f"/v1/subscriptions/{part(subscription_id)}")
+
+    def messages(
+        self, *, user_id: str | None = None, state: str | None = None
+    ) -> Iterator[Delivery]:
+        """Yield the messages of the log, newest first; operators see everybody's.
+
+        Args:
+            user_id: Only those to this user.
+            state: Only ``waiting``, ``sent``, ``failed``, ``limited`` or ``withheld`` ones.
+        """
+        query = {"limit": PAGE, "user_id": user_id, "state": state}
+        for item in self.api.pages("/v1/deliveries", query):
+            yield read_answer(item, Delivery)
 
     def usage(self, by: str = "user", month: str | None = None) -> UsageReport:
         """Return what was used in a month; operators see what everybody used.

@@ -11,9 +11,9 @@ watch    turns the cluster's events into jobs to compare
 repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
-notify   calls users' webhooks
-timers   one each: full repair, schedules, checks, series, canaries, quarantine, housekeeping,
-         models
+notify   sends messages to users: mail, webhooks
+timers   one each: full repair, schedules, checks, series, canaries, quarantine, conditions of the
+         lab, housekeeping, models
 follow   instead of all others while another server leads: refreshes the twin and
          decides, to answer questions alone
 ======== ===========================================================================
@@ -57,6 +57,8 @@ from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.hints import Hints
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
+from edgeyard.scheduler.engine.lab_watch import CHECK_S as LAB_CHECK_S
+from edgeyard.scheduler.engine.lab_watch import LabSources, LabWatch
 from edgeyard.scheduler.engine.lifecycle import NewId, new_benchmark_id
 from edgeyard.scheduler.engine.metrics import Observe, observe_cycle, observe_scorers
 from edgeyard.scheduler.engine.notify import Notifier
@@ -77,6 +79,7 @@ from edgeyard.scheduler.model.canaries import CanaryModel
 from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.leadership import LeaderView
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.model.times import time_text
@@ -132,13 +135,14 @@ class Step(StrEnum):
     FULL_REPAIR = "full-repair"  # have all jobs compared
     CLAIM = "claim"  # fetch one result from its host
     FETCH = "fetch"  # download one benchmark's files
-    NOTIFY = "notify"  # call webhooks
+    NOTIFY = "notify"  # send messages to users
     FORECAST = "forecast"
     SCHEDULES = "fire"  # submit what cron schedules state
     CHECKS = "checks"  # take the next steps of checks
     SERIES = "series"  # look at series with new points, and confirm what is suspected
     CANARIES = "canaries"  # send canaries to idle boards
     QUARANTINE = "watch-over"  # judge the boards' records
+    LAB = "lab"  # report conditions of the lab
     GARBAGE = "garbage"  # collect garbage
     SAVE_TIME = "save-time"
     MODELS = "models"  # load active models before a decision needs them
@@ -152,6 +156,7 @@ _TIMERS = (
     Step.SERIES,
     Step.CANARIES,
     Step.QUARANTINE,
+    Step.LAB,
     Step.GARBAGE,
     Step.SAVE_TIME,
     Step.MODELS,
@@ -167,6 +172,9 @@ class EngineParts:
     Attributes:
         collect_garbage: See `edgeyard.scheduler.engine.housekeeping`; called every hour.
         save_time: Stores what the next process needs to notice a step of the clock.
+        disk_problem: Returns how little room the server's disk has; "" if there is enough.
+        leader: Returns which server leads.
+        max_twin_age_s: Age of the boards' state past which nothing is dispatched.
         file_limits: Largest file that is fetched, bytes, by role.
         full_repair_s: See `FULL_REPAIR_S`.
         dispatch_threads: Jobs that are handed to the cluster at the same time.
@@ -204,6 +212,9 @@ class EngineParts:
     observe: Observe
     collect_garbage: Callable[[], object]
     save_time: Callable[[], object]
+    disk_problem: Callable[[], str]
+    leader: Callable[[], LeaderView]
+    max_twin_age_s: float
     file_limits: Mapping[FileRole, int]
     limits: TaskLimits
     full_repair_s: float = FULL_REPAIR_S
@@ -252,6 +263,18 @@ class Engine:
             parts.canary_share,
             parts.new_id,
         )
+        self._lab_watch = LabWatch(
+            parts.store,
+            LabSources(
+                boards=self.boards,
+                twin_age_s=self.twin_age_s,
+                max_twin_age_s=parts.max_twin_age_s,
+                twin_problem=self.cluster_problem,
+                disk_problem=parts.disk_problem,
+                leader=parts.leader,
+            ),
+            parts.clock,
+        )
         self._submission_forecaster = SubmissionForecaster(
             parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scales
         )
@@ -275,6 +298,7 @@ class Engine:
             Step.SERIES: self._watch_series,
             Step.CANARIES: self._send_canaries,
             Step.QUARANTINE: self._check_quarantines,
+            Step.LAB: lambda _: self._lab_watch.run(),
             Step.GARBAGE: lambda _: parts.collect_garbage(),
             Step.SAVE_TIME: lambda _: parts.save_time(),
             Step.MODELS: lambda _: parts.cycle.models.refresh(),
@@ -295,6 +319,7 @@ class Engine:
             Step.SERIES: SERIES_INTERVAL_S,
             Step.CANARIES: TICK_S,
             Step.QUARANTINE: TICK_S,
+            Step.LAB: LAB_CHECK_S,
             Step.GARBAGE: GARBAGE_INTERVAL_S,
             Step.SAVE_TIME: SAVE_TIME_INTERVAL_S,
             Step.MODELS: REFRESH_S,

@@ -1,4 +1,4 @@
-"""The catalogue of all types of events and acts: what webhooks, the log and its pages call them."""
+"""The catalogue of all types of events and acts: what messages, the log and its pages call them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class EventType:
     Attributes:
         text: What happened, as a sentence without its end.
         act: Somebody did it: the log of acts has a record of this type.
-        sent: Webhooks are sent it.
+        sent: Users can subscribe to it.
     """
 
     text: str
@@ -59,16 +59,18 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "benchmark.waiting": EventType("what a benchmark waits for changed"),
     "board.added": _act("a board was added to the inventory"),
     "board.changed": EventType("the host, an engine or the firmware of a board is another one"),
-    "board.drained": _act("a board was taken out of service"),
+    "board.drained": EventType("a board was taken out of service", act=True, sent=True),
     "board.leased": _act("a board was leased"),
+    "board.offline": EventType("a board is offline, or not usable", sent=True),
+    "board.online": EventType("a board is back after it was offline", sent=True),
     "board.probe_failed": EventType("the probe of a board in quarantine failed"),
     "board.probed": _act("the probe of a board in quarantine was brought forward"),
-    "board.quarantined": _act("a board was put into quarantine"),
+    "board.quarantined": EventType("a board was put into quarantine", act=True, sent=True),
     "board.registered": _act("a board was registered by the platform's client"),
     "board.released": _act("the lease of a board was ended"),
     "board.removed": _act("a board was removed from the inventory"),
-    "board.resumed": _act("a drained board was put back into service"),
-    "board.unquarantined": _act("the quarantine of a board was lifted"),
+    "board.resumed": EventType("a drained board was put back into service", act=True, sent=True),
+    "board.unquarantined": EventType("the quarantine of a board was lifted", act=True, sent=True),
     "board.unregistered": _act("the registration of a board was removed"),
     "campaign.cancelled": _act("the benchmarks of a campaign were cancelled"),
     "campaign.changed": _act("the benchmarks of a campaign were changed"),
@@ -79,6 +81,8 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "cluster.stray_ended": EventType("a job that the database did not know ended"),
     "cluster.stray_job": EventType("the cluster runs a job that the database does not know"),
     "cluster.stray_stopped": _act("a job that the database does not know was stopped"),
+    "disk.enough": EventType("the server's disk has room again", sent=True),
+    "disk.low": EventType("the server's disk is nearly full", sent=True),
     "engine.registered": _act("an engine, or a parameter of one, was registered or changed"),
     "engine.unregistered": _act("an engine, or a parameter of one, was removed"),
     "family.registered": _act("a hardware type was registered"),
@@ -107,6 +111,8 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "scenario.changed": _act("a scenario was stored, tagged or removed"),
     "schedule.ended": _act("a schedule was ended"),
     "scorer.changed": _act("the state of a scorer was changed"),
+    "scorer.resumed": EventType("a scorer that failed answers again", sent=True),
+    "scorer.suspended": EventType("a scorer fails and is not called for a while", sent=True),
     "series.changed": _act("the settings of a series, or its threshold, were changed"),
     "series.noise": EventType("a suspected change of a series was refuted"),
     "series.suspected": EventType("the level of a series seems to have changed"),
@@ -114,6 +120,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
         "a suspected change of a series could not be confirmed or refuted"
     ),
     "server.clock_differs": EventType("the clocks of server and database differ"),
+    "server.leader": EventType("another server leads", sent=True),
     "server.pruned": _act("old data was deleted by a command on the server's machine"),
     "server.reload_failed": _act("the settings could not be read again"),
     "server.reloaded": _act("the settings were read again"),
@@ -123,10 +130,14 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "share.removed": _act("a link that showed something without signing in was revoked"),
     "sign_in.failed": _act("sign-ins failed, counted for each address and minute"),
     "simulation.changed": _act("a simulation was stored or removed"),
+    "subscription.added": _act("a user subscribed to messages"),
+    "subscription.removed": _act("a subscription to messages was removed"),
     "token.added": _act("a token was made"),
     "token.revoked": _act("a token was revoked"),
     "training.begun": _act("the training of models was begun"),
     "training.stopped": _act("the training of models was stopped"),
+    "twin.fresh": EventType("the cluster answers again", sent=True),
+    "twin.stale": EventType("the state of the boards is out of date", sent=True),
     "user.added": _act("an account was made"),
     "user.changed": _act("an account was changed"),
     "user.credits": _act("the credits of an account were changed"),

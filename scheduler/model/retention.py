@@ -12,7 +12,7 @@ class RetentionClass(StrEnum):
     """Data that is pruned together, in the order in which it is pruned."""
 
     EXPIRED = "expired"  # downloads of ended attempts, idempotency keys, data of deleted benchmarks
-    EVENTS = "events"  # and the states that boards were in
+    EVENTS = "events"  # and the states that boards were in, and the log of messages
     ACTS = "acts"  # the log of acts
     CYCLES = "cycles"  # recorded cycles, explanations, rewards of scorers
     HCL = "hcl"  # texts of jobs

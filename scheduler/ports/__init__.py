@@ -31,13 +31,18 @@ from edgeyard.scheduler.ports.files import FileStore, FileWriter
 from edgeyard.scheduler.ports.leadership import Leadership
 from edgeyard.scheduler.ports.log import Log
 from edgeyard.scheduler.ports.models import Models
-from edgeyard.scheduler.ports.outbound import UrlFetcher, WebhookPost
+from edgeyard.scheduler.ports.outbound import MailSend, Sent, UrlFetcher, WebhookPost
 from edgeyard.scheduler.ports.policies import Policies, Scoring
 from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
 from edgeyard.scheduler.ports.series import SeriesStore
 from edgeyard.scheduler.ports.shares import Shares
 from edgeyard.scheduler.ports.store import Store, UnitOfWork
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
+from edgeyard.scheduler.ports.subscriptions import (
+    Deliveries,
+    LabConditions,
+    Subscriptions,
+)
 from edgeyard.scheduler.ports.uploads import Uploads
 from edgeyard.scheduler.ports.webhooks import Webhooks
 
@@ -56,15 +61,18 @@ __all__ = [
     "ClusterView",
     "Credits",
     "Cycles",
+    "Deliveries",
     "FileStore",
     "FileWriter",
     "Files",
     "JobRun",
     "JobState",
+    "LabConditions",
     "Leadership",
     "LoadReport",
     "Log",
     "LogChunk",
+    "MailSend",
     "Models",
     "NodeSource",
     "ObservedJob",
@@ -75,12 +83,14 @@ __all__ = [
     "Scenarios",
     "Schedules",
     "Scoring",
+    "Sent",
     "SeriesStore",
     "Shares",
     "Simulations",
     "StartedRun",
     "Store",
     "StoredSeries",
+    "Subscriptions",
     "UnitOfWork",
     "Uploads",
     "UrlFetcher",

@@ -1,8 +1,9 @@
-"""Requests to addresses that users name."""
+"""Requests to addresses that users name, and mail to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from edgeyard.scheduler.model.files import StoredFile
@@ -48,5 +49,39 @@ class WebhookPost(Protocol):
             UrlRefused: The address rules forbid the URL.
             RunFailed: There was no answer.
             Cancelled: ``cancelled`` returned true.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How a try to send a message went.
+
+    Attributes:
+        error: Why it was not sent; "" if it was.
+        final: Another try would fail likewise.
+    """
+
+    error: str = ""
+    final: bool = False
+
+
+class MailSend(Protocol):
+    """Sends messages to e-mail addresses."""
+
+    def send(
+        self,
+        address: str,
+        message_id: str,
+        message: Mapping[str, object],
+        cancelled: Callable[[], bool],
+    ) -> Sent:
+        """Try once to send a message; the time is bounded.
+
+        Args:
+            address: Of the one who is to get it.
+            message_id: The same for each try, so that mail programs show it once.
+            message: What happened, as a webhook is posted it.
+            cancelled: Returns whether to give up; called several times a second.
         """
         ...

@@ -25,6 +25,11 @@ from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
 from edgeyard.scheduler.ports.series import SeriesStore
 from edgeyard.scheduler.ports.shares import Shares
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
+from edgeyard.scheduler.ports.subscriptions import (
+    Deliveries,
+    LabConditions,
+    Subscriptions,
+)
 from edgeyard.scheduler.ports.uploads import Uploads
 from edgeyard.scheduler.ports.webhooks import Webhooks
 
@@ -44,6 +49,9 @@ class UnitOfWork(Protocol):
     board_overrides: BoardOverrides
     registrations: Registrations
     webhooks: Webhooks
+    subscriptions: Subscriptions
+    deliveries: Deliveries
+    lab_conditions: LabConditions
     credits: Credits
     reservations: Reservations
     scoring: Scoring

@@ -21,7 +21,13 @@ from sqlalchemy import (
 from edgeyard.errors import ConfigError
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.store.tables import event_counter, leadership, metadata, status_counts
+from edgeyard.scheduler.store.tables import (
+    event_counter,
+    leadership,
+    metadata,
+    status_counts,
+    subscription_mark,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +104,7 @@ def _create(connection: Connection, head: str) -> None:
     counts = [{"status": status.value, "stored": 0} for status in Status]
     connection.execute(insert(status_counts), counts)
     connection.execute(insert(event_counter), {"only": 1, "last_seq": 0})
+    connection.execute(insert(subscription_mark), {"only": 1, "seen_seq": 0})
     nobody = {"only": 1, "epoch": 0, "renewals": 0, "server_id": "", "url": "", "clock": ""}
     connection.execute(insert(leadership), nobody)
     _version.create(connection)

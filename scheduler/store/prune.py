@@ -57,6 +57,7 @@ from edgeyard.scheduler.store.tables import (
     cycle_parts,
     cycles,
     deleted_benchmarks,
+    deliveries,
     events,
     explanations,
     grants,
@@ -478,6 +479,12 @@ RULES: Mapping[str, Rule] = {
             _LATER_STATE.c.at > board_states.c.at,
         ),
         size=func.length(board_states.c.reason),
+    ),
+    "deliveries": _rule(
+        _KINDS.EVENTS,
+        [deliveries.c.created_at, deliveries.c.delivery_id],
+        where=and_(deliveries.c.created_at < _BEFORE, deliveries.c.next_at.is_(None)),
+        size=func.length(deliveries.c.body),
     ),
     "acts": _rule(
         _KINDS.ACTS,

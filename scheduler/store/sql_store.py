@@ -75,6 +75,11 @@ from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.series import SqlSeries
 from edgeyard.scheduler.store.shares import SqlShares
 from edgeyard.scheduler.store.submissions import SqlCampaigns, SqlSchedules
+from edgeyard.scheduler.store.subscriptions import (
+    SqlDeliveries,
+    SqlLabConditions,
+    SqlSubscriptions,
+)
 from edgeyard.scheduler.store.tables import (
     attempts,
     benchmarks,
@@ -144,6 +149,9 @@ class SqlUnitOfWork(UnitOfWork):
         self.board_overrides = SqlBoardOverrides(tx)
         self.registrations = SqlRegistrations(tx)
         self.webhooks = SqlWebhooks(tx)
+        self.subscriptions = SqlSubscriptions(tx)
+        self.deliveries = SqlDeliveries(tx)
+        self.lab_conditions = SqlLabConditions(tx)
         self.credits = SqlCredits(tx)
         self.reservations = SqlReservations(tx)
         self.scoring = SqlScoring(tx)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    UniqueConstraint,
     event,
     text,
 )
@@ -1074,19 +1075,74 @@ webhooks = Table(
     Column("url", Text, nullable=False),
     Column("salt", Text, nullable=False),
     Column("created_at", UtcTime, nullable=False),
-    Column("seen_seq", BigInteger, nullable=False),
+    Column("format", Text, nullable=False, server_default=text("'edgeyard'")),
     Column("last_error", Text, nullable=False),
     Column("made_by", Text),
+)
+
+subscriptions = Table(
+    "subscriptions",
+    metadata,
+    Column("subscription_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("topic", Text, nullable=False),
+    Column("about", Text, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("events", SpaceSeparated, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("since_seq", BigInteger, nullable=False),
+    UniqueConstraint("user_id", "topic", "about", "channel", name="uq_subscriptions_user_id"),
+)
+
+subscription_mark = Table(
+    "subscription_mark",
+    metadata,
+    Column("only", Integer, primary_key=True, autoincrement=False),
+    Column("seen_seq", BigInteger, nullable=False),
 )
 
 deliveries = Table(
     "deliveries",
     metadata,
-    Column("event_seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("user_id", Text, primary_key=True, index=True),
+    Column("delivery_id", Text, primary_key=True),
+    Column("event_seq", BigInteger, nullable=False),
+    Column("user_id", Text, nullable=False),
+    Column("subscription_id", Text, nullable=False),
+    Column("channel", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("benchmark_id", Text),
+    Column("owner_id", Text),
+    Column("for_operators", Boolean, nullable=False),
     Column("body", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("next_at", UtcTime),
+    Column("state", Text, nullable=False),
+    Column("recipient", Text, nullable=False),
     Column("tries", Integer, nullable=False),
-    Column("next_at", UtcTime, nullable=False, index=True),
+    Column("error", Text, nullable=False),
+    Column("ended_at", UtcTime),
+)
+Index("ix_deliveries_created_at", deliveries.c.created_at, deliveries.c.delivery_id)
+Index(
+    "ix_deliveries_user_id",
+    deliveries.c.user_id,
+    deliveries.c.channel,
+    deliveries.c.created_at,
+)
+Index(
+    "ix_deliveries_next_at",
+    deliveries.c.next_at,
+    sqlite_where=text("next_at IS NOT NULL"),
+    postgresql_where=text("next_at IS NOT NULL"),
+)
+
+lab_conditions = Table(
+    "lab_conditions",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("about", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
 )
 
 scorers = Table(

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,22 +14,23 @@ import pytest
 
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
-from edgeyard.errors import UrlRefused
+from edgeyard.errors import Conflict, UrlRefused
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.notify import BACK_OFF_S, Notifier
 from edgeyard.scheduler.engine.registered_models import promote, roll_back
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, IfUnavailable
 from edgeyard.scheduler.model.registered_models import ModelKind
+from edgeyard.scheduler.model.subscriptions import Channel, first_subscriptions
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.model.webhooks import Webhook
 from tests.builders.api import running
 from tests.builders.cluster import eventually
 from tests.builders.engine import A, B, Lab
+from tests.builders.notifier import KEYS, notifier_of
 from tests.builders.registered import add_candidate
 from tests.databases import database_in, stored_text
 from tests.fakes.receiver import ReceivedFile, Receiver, receiver
 
-KEYS = WebhookKeys(b"k" * 32)
 LOCAL = AddressRules(["127.0.0.1"])
 
 
@@ -49,15 +51,7 @@ def notifier(
             seen.append(f"{name} {labels}")
 
     sender = WebhookSender(rules)
-    return Notifier(
-        lab.store,
-        sender,
-        KEYS.sign,
-        lab.clock,
-        observe,
-        "http://edgeyard.test",
-        max_wait_s=max_wait_s,
-    )
+    return notifier_of(lab.store, lab.clock, observe, post=sender, max_wait_s=max_wait_s)
 
 
 def hook(lab: Lab, url: str, user_id: str = "ann") -> Webhook:
@@ -67,9 +61,14 @@ def hook(lab: Lab, url: str, user_id: str = "ann") -> Webhook:
             url=url,
             salt=f"salt-of-{user_id}",
             created_at=lab.clock.now(),
-            seen_seq=uow.log.last_seq(),
         )
         uow.webhooks.put(made)
+        with suppress(Conflict):
+            role = Role.SUBMITTER
+            uow.accounts.add_user(User(user_id=user_id, role=role, created_at=lab.clock.now()))
+        user = uow.accounts.user(user_id)
+        for each in first_subscriptions(user, uow.log.last_seq(), lab.clock.now()):
+            uow.subscriptions.add(each)
     return made
 
 
@@ -178,7 +177,7 @@ def test_what_is_not_taken_is_tried_again_also_by_the_next_server(
     assert len(there.got) == 1  # not before its time, and no redirect is followed
     with lab.store.read() as uow:
         assert uow.webhooks.of("ann").last_error
-        assert uow.webhooks.count_deliveries("ann") == 1
+        assert uow.deliveries.waiting("ann", Channel.WEBHOOK) == 1
     lab.clock.forward(BACK_OFF_S[0])
     notifier(lab).run()  # another process, the same store
     assert len(there.got) == 2
@@ -193,7 +192,7 @@ def test_what_is_not_taken_is_tried_again_also_by_the_next_server(
     assert len({each.body for each in there.got}) == 1
     with lab.store.read() as uow:
         assert uow.webhooks.of("ann").last_error == ""
-        assert uow.webhooks.count_deliveries("ann") == 0
+        assert uow.deliveries.waiting("ann", Channel.WEBHOOK) == 0
 
 
 def test_a_day_later_it_is_given_up(lab: Lab, there: Receiver) -> None:
@@ -208,7 +207,7 @@ def test_a_day_later_it_is_given_up(lab: Lab, there: Receiver) -> None:
     assert len(there.got) == len(BACK_OFF_S) + 1
     assert [each for each in seen if "given_up" in each]
     with lab.store.read() as uow:
-        assert uow.webhooks.count_deliveries("ann") == 0
+        assert uow.deliveries.waiting("ann", Channel.WEBHOOK) == 0
         assert uow.webhooks.of("ann").last_error == "it answered 500"
 
 
@@ -360,9 +359,7 @@ def test_a_url_that_must_not_be_posted_to_is_refused(tmp_path: Path, url: str) -
 
 
 def test_the_server_s_key_is_its_own_and_stays(tmp_path: Path) -> None:
-    made = Webhook(
-        user_id="ann", url="", salt="s", created_at=datetime(2026, 11, 21, tzinfo=UTC), seen_seq=0
-    )
+    made = Webhook(user_id="ann", url="", salt="s", created_at=datetime(2026, 11, 21, tzinfo=UTC))
     first = WebhookKeys.of_folder(tmp_path).secret(made)
     assert WebhookKeys.of_folder(tmp_path).secret(made) == first
     (other := tmp_path / "other").mkdir()

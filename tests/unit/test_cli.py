@@ -1840,12 +1840,18 @@ def test_a_webhook_is_set_and_its_secret_shown_once(server: FakeServer) -> None:
     assert result.exit_code == 0
     assert result.stdout == "whsec_abc\n"
     assert "not shown again" in result.stderr
-    assert server.of("PUT", "/v1/users/ada/webhook")[0].json == {"url": "https://x/hook"}
+    assert server.of("PUT", "/v1/users/ada/webhook")[0].json == {
+        "url": "https://x/hook",
+        "format": "edgeyard",
+    }
     assert server.of("PATCH", "/v1/users/ada") == []
     server.on("PUT", "/v1/users/ada/webhook", {**content, "url": None})
     result = run("users", "update", "ada", "--webhook-url", "")
     assert result.exit_code == 0
-    assert server.of("PUT", "/v1/users/ada/webhook")[1].json == {"url": None}
+    assert server.of("PUT", "/v1/users/ada/webhook")[1].json == {
+        "url": None,
+        "format": "edgeyard",
+    }
 
 
 # --- a cluster that does not answer ---------------------------------------------------------------

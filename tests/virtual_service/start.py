@@ -21,6 +21,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock
 from edgeyard.scheduler.engine.elected import ElectedEngine
 from edgeyard.scheduler.engine.election import LEASE_S, Election
+from edgeyard.scheduler.engine.notify import Outbound
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.service import FULL_REPAIR_S
 from edgeyard.scheduler.files import ContentFiles
@@ -30,7 +31,7 @@ from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
-from edgeyard.scheduler.ports import UrlFetcher, WebhookPost
+from edgeyard.scheduler.ports import MailSend, Sent, UrlFetcher, WebhookPost
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.twin import Twin
 from edgeyard.simulator.runs import SimulatedRun
@@ -42,7 +43,7 @@ from tests.virtual_service.store import SimStore
 from tests.virtual_service.virtual_time import InlineExecutor
 
 
-class _NoOutbound(UrlFetcher, WebhookPost):
+class _NoOutbound(UrlFetcher, WebhookPost, MailSend):
     """Simulated servers reach no addresses of users."""
 
     def fetch(self, url: str, limit_bytes: int, cancelled: Callable[[], bool]) -> StoredFile:
@@ -52,6 +53,15 @@ class _NoOutbound(UrlFetcher, WebhookPost):
         self, url: str, body: bytes, headers: Mapping[str, str], cancelled: Callable[[], bool]
     ) -> int:
         raise RunFailed("network", "a simulated server calls no webhooks")
+
+    def send(
+        self,
+        address: str,
+        message_id: str,
+        message: Mapping[str, object],
+        cancelled: Callable[[], bool],
+    ) -> Sent:
+        return Sent("a simulated server sends no mail")
 
 
 def simulated_server(
@@ -116,8 +126,12 @@ def simulated_server(
             verify=simulation.reader.verify,
             observe=lambda name, value, labels: None,
             fetcher=outbound,
-            post=outbound,
-            sign=lambda hook, body, at: {},
+            outbound=Outbound(
+                post=outbound,
+                sign=lambda hook, body, at: {},
+                write_chat=lambda form, message: b"",
+                mail=outbound,
+            ),
             save_time=save_time,
             file_limits={role: settings.model_limit_bytes for role in FileRole},
             live_settings=lambda: settings,

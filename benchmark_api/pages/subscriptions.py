@@ -1,0 +1,79 @@
+"""Subscriptions to messages, and the log of these messages."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
+from edgeyard.benchmark_api.pages.page import page, see_other
+from edgeyard.benchmark_api.routes import subscriptions
+from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.errors import EdgeyardError, Forbidden, InvalidInput, NotFound
+from edgeyard.scheduler.model.subscriptions import Channel, Topic
+
+router = APIRouter(include_in_schema=False)
+
+SHOWN = 50
+"""Messages on the page."""
+
+_TOPICS = {
+    Topic.USER: "your benchmarks and alerts (or those of a user)",
+    Topic.CAMPAIGN: "a campaign",
+    Topic.SERIES: "a series",
+    Topic.BOARD: "a board",
+    Topic.LAB: "the lab",
+}
+
+
+@router.get("/ui/subscriptions")
+def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
+    """Subscriptions, and the newest messages."""
+    return _listed(request, caller, context, Form())
+
+
+@router.post("/ui/subscriptions")
+def add(request: Request, form: SignedInForm, caller: BrowserUser, context: Ctx) -> Response:
+    """Subscribe; what is refused stays as it was typed, with the reason."""
+    wanted: dict[str, object] = {"topic": form.text("topic"), "channel": form.text("channel")}
+    if about := form.text("about"):
+        wanted["about"] = about
+    try:
+        subscriptions.add(json_body(**wanted), caller, context)
+    except (InvalidInput, NotFound, Forbidden) as error:
+        return _listed(request, caller, context, form, error)
+    return see_other("/ui/subscriptions", "subscribed")
+
+
+@router.post("/ui/subscriptions/{subscription_id}/remove")
+def remove(form: SignedInForm, subscription_id: str, caller: BrowserUser, context: Ctx) -> Response:
+    """Remove a subscription."""
+    subscriptions.remove(subscription_id, caller, context)
+    return see_other("/ui/subscriptions", "unsubscribed")
+
+
+def _listed(
+    request: Request,
+    caller: Caller,
+    context: Context,
+    typed: Form,
+    error: EdgeyardError | None = None,
+) -> Response:
+    topics = {
+        topic.value: words
+        for topic, words in _TOPICS.items()
+        if topic is not Topic.LAB or caller.is_operator
+    }
+    return page(
+        request,
+        "subscriptions",
+        caller,
+        status=422 if error else 200,
+        subscriptions=subscriptions.list_subscriptions(caller, context).content.items,
+        messages=subscriptions.list_deliveries(caller, context, limit=SHOWN).content.items,
+        topics=topics,
+        channels=[each.value for each in Channel],
+        typed=typed,
+        error="" if error is None else str(error),
+    )
