@@ -161,7 +161,10 @@ def _check_visible(uow: UnitOfWork, caller: Caller, topic: Topic, about: str) ->
         uow.accounts.user(about)
     elif topic is Topic.CAMPAIGN:
         visible_campaign(uow, about, caller)
-    elif topic is Topic.SERIES and not about.startswith(SERIES_ID):
+    elif topic is Topic.SERIES and about.startswith(SERIES_ID):
+        if not caller.may_see(uow.series.watched(about).key.user_id):
+            raise NotFound("series", about)
+    elif topic is Topic.SERIES:
         user_id = None if caller.is_operator else caller.user_id
         which = BenchmarkFilter(user_id=user_id, series=about)
         if not uow.benchmarks.page(which, limit=1, cursor=None)[0]:

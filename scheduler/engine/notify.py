@@ -27,6 +27,7 @@ from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.model.registered_models import ModelState
+from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.model.subscriptions import (
     LIMIT_MESSAGE,
@@ -452,6 +453,8 @@ def _messages(uow: UnitOfWork, sent: Iterable[tuple[Event, str]]) -> Sequence[_M
         names = [event.data.get("lineage"), event.data.get("series_id")]
         if benchmark is not None:
             names.append(benchmark.series)
+            if (key := SeriesKey.of(benchmark)) is not None:
+                names.append(key.series_id)
         about_board = kind.startswith((_OF_BOARDS, _OF_ALERTS))
         target_uid = event.data.get("target_uid") if about_board else None
         messages.append(

@@ -25,11 +25,19 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.forecast import Compared, ForecastResult
+from edgeyard.scheduler.model.lab_conditions import LabCondition
 from edgeyard.scheduler.model.policies import StoredPolicy
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.retention import RetentionClass
+from edgeyard.scheduler.model.subscriptions import (
+    Channel,
+    Delivery,
+    DeliveryState,
+    Subscription,
+    Topic,
+)
 from edgeyard.scheduler.model.users import Role
-from edgeyard.scheduler.model.webhooks import Delivery, Webhook
+from edgeyard.scheduler.model.webhooks import Webhook, WebhookFormat
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -947,68 +955,143 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         assert uow.files.grant("open")
 
 
-# --- webhooks -----------------------------------------------------------------------------------
+# --- webhooks and messages ------------------------------------------------------------------------
 
 
 def _hook(user_id: str = "ada", **changes: Any) -> Webhook:
-    plain = Webhook(
-        user_id=user_id, url="https://x/hook", salt="s", created_at=make.at(0), seen_seq=0
+    plain = Webhook(user_id=user_id, url="https://x/hook", salt="s", created_at=make.at(0))
+    return replace(plain, **changes)
+
+
+def _subscription(number: int, user_id: str = "ada", **changes: Any) -> Subscription:
+    plain = Subscription(
+        subscription_id=f"sub-{number}",
+        user_id=user_id,
+        topic=Topic.SERIES,
+        about=f"line-{number}",
+        channel=Channel.WEBHOOK,
+        events=("benchmark.failed", "alert.confirmed"),
+        created_at=make.at(number),
+        since_seq=number,
     )
     return replace(plain, **changes)
 
 
-def _delivery(seq: int, user_id: str = "ada", at: float = 0) -> Delivery:
-    return Delivery(event_seq=seq, user_id=user_id, body="{}", tries=0, next_at=make.at(at))
+def _delivery(seq: int, user_id: str = "ada", at: float = 0, **changes: Any) -> Delivery:
+    channel = changes.get("channel", Channel.WEBHOOK)
+    plain = Delivery(
+        delivery_id=f"{seq}-{channel.value}-{user_id}",
+        event_seq=seq,
+        user_id=user_id,
+        subscription_id="sub-1",
+        channel=channel,
+        kind="benchmark.failed",
+        benchmark_id="b",
+        owner_id=user_id,
+        for_operators=False,
+        body="{}",
+        created_at=make.at(at),
+        next_at=make.at(at),
+    )
+    return replace(plain, **changes)
 
 
-def test_a_user_has_one_webhook(store: SqlStore) -> None:
+def test_a_user_has_one_webhook_and_its_end_is_that_of_what_goes_by_it(store: SqlStore) -> None:
+    by_mail = _subscription(2, channel=Channel.MAIL)
     with store.write() as uow:
         uow.webhooks.put(_hook(url="https://old"))
-        uow.webhooks.put(_hook())
-        uow.webhooks.put(_hook("bob", seen_seq=7))
-    with store.write() as uow:
-        assert uow.webhooks.of("ada") == _hook()
-        assert [each.user_id for each in uow.webhooks.all()] == ["ada", "bob"]
-        uow.webhooks.set_seen(5)
+        uow.webhooks.put(_hook(format=WebhookFormat.SLACK))
+        uow.webhooks.put(_hook("bob"))
         uow.webhooks.set_last_error("ada", "it answered 500")
-        assert uow.webhooks.of("ada") == _hook(seen_seq=5, last_error="it answered 500")
-        assert uow.webhooks.of("bob").seen_seq == 7
-        uow.webhooks.add_delivery(_delivery(1))
-        uow.webhooks.add_delivery(_delivery(2, "bob"))
+        assert uow.webhooks.of("ada") == _hook(
+            format=WebhookFormat.SLACK, last_error="it answered 500"
+        )
+        assert [each.user_id for each in uow.webhooks.all()] == ["ada", "bob"]
+        for each in (_subscription(1), by_mail, _subscription(3, "bob")):
+            uow.subscriptions.add(each)
+        for each in (_delivery(1), _delivery(2, channel=Channel.MAIL), _delivery(2, "bob")):
+            uow.deliveries.add(each)
         uow.webhooks.remove("ada")
         uow.webhooks.remove("ada")
         with pytest.raises(NotFound):
             uow.webhooks.of("ada")
-        assert [each.event_seq for each in uow.webhooks.due("bob", make.at(9), limit=9)] == [2]
-        assert uow.webhooks.due_users(make.at(9)) == ["bob"]
+        assert uow.subscriptions.all("ada") == [by_mail]
+        assert uow.deliveries.due_recipients(make.at(9)) == [
+            ("ada", Channel.MAIL),
+            ("bob", Channel.WEBHOOK),
+        ]
 
 
-def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
+def test_a_user_has_one_subscription_to_a_thing_by_a_channel(store: SqlStore) -> None:
     with store.write() as uow:
-        uow.webhooks.put(_hook())
-        for seq, at in ((3, 0), (1, 0), (2, 60)):
-            uow.webhooks.add_delivery(_delivery(seq, at=at))
-        uow.webhooks.add_delivery(_delivery(1))  # once an event and user
-        uow.webhooks.add_delivery(_delivery(4, "bob"))
+        uow.subscriptions.add(_subscription(1))
+        uow.subscriptions.add(_subscription(2, "bob", events=()))
+        with pytest.raises(Conflict):
+            uow.subscriptions.add(_subscription(3, about="line-1"))
+        uow.subscriptions.add(_subscription(4, about="line-1", channel=Channel.MAIL))
+        assert uow.subscriptions.get("sub-2", "bob").events == ()
+        with pytest.raises(NotFound):
+            uow.subscriptions.remove("sub-1", "bob")
+        assert uow.subscriptions.remove("sub-1", "ada") == _subscription(1)
+        assert [each.subscription_id for each in uow.subscriptions.all()] == ["sub-2", "sub-4"]
+        assert uow.subscriptions.seen_seq() == 0
+        uow.subscriptions.set_seen(7)
+        uow.subscriptions.set_seen(5)
+        assert uow.subscriptions.seen_seq() == 7
+
+
+def test_messages_are_tried_in_turn_until_they_end_and_stay_in_the_log(store: SqlStore) -> None:
+    by = Channel.WEBHOOK
     with store.write() as uow:
-        assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == [1, 3]
-        assert uow.webhooks.due_users(make.at(1)) == ["ada", "bob"]
-        assert len(uow.webhooks.due("ada", make.at(1), limit=1)) == 1
-        assert uow.webhooks.count_deliveries("ada") == 3
-        assert uow.webhooks.postpone("ada", make.at(1), make.at(10), max_tries=2) == 0
-        assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == []
-        assert uow.webhooks.due_users(make.at(1)) == ["bob"]
-        assert [(e.event_seq, e.tries) for e in uow.webhooks.due("ada", make.at(10), limit=9)] == [
+        deliveries = uow.deliveries
+        for seq, at in ((3, 0), (1, 0), (2, 10)):
+            deliveries.add(_delivery(seq, at=at))
+        deliveries.add(_delivery(1))  # once an event, user and channel
+        deliveries.add(_delivery(4, "bob"))
+        deliveries.add(_delivery(5, state=DeliveryState.LIMITED, next_at=None))
+        assert [each.event_seq for each in deliveries.due("ada", by, make.at(1), limit=9)] == [1, 3]
+        assert len(deliveries.due("ada", by, make.at(1), limit=1)) == 1
+        assert deliveries.waiting("ada", by) == 3
+        assert deliveries.count("ada", by, make.at(0)) == 3
+        assert deliveries.count("ada", by, make.at(5)) == 1
+        failed: Any = {"max_tries": 2, "recipient": "x", "error": "it answered 500"}
+        assert deliveries.postpone("ada", by, make.at(1), make.at(10), **failed) == 0
+        assert deliveries.due("ada", by, make.at(1), limit=9) == []
+        assert [
+            (e.event_seq, e.tries) for e in deliveries.due("ada", by, make.at(10), limit=9)
+        ] == [
             (1, 1),
+            (2, 0),
             (3, 1),
         ]
-        assert uow.webhooks.postpone("ada", make.at(10), make.at(20), max_tries=2) == 2
-        assert uow.webhooks.count_deliveries("ada") == 1
-        uow.webhooks.add_delivery(_delivery(2, "bob"))  # an event of both
-        uow.webhooks.remove_delivery(2, "ada")
-        uow.webhooks.remove_delivery(2, "ada")
-        assert [e.event_seq for e in uow.webhooks.due("bob", make.at(99), limit=9)] == [2, 4]
-        assert uow.webhooks.count_deliveries("ada") == 0
+        assert deliveries.postpone("ada", by, make.at(10), make.at(20), **failed) == 2
+        assert deliveries.waiting("ada", by) == 1
+        deliveries.end("2-webhook-ada", DeliveryState.SENT, make.at(20), recipient="y")
+        assert deliveries.waiting("ada", by) == 0
+        assert [e.event_seq for e in deliveries.due("bob", by, make.at(99), limit=9)] == [4]
+        found, following = deliveries.page(user_id="ada", state=None, limit=2, cursor=None)
+        more, end = deliveries.page(user_id="ada", state=None, limit=9, cursor=following)
+        shown = [(e.event_seq, e.state.value, e.tries, e.recipient) for e in (*found, *more)]
+        assert shown == [
+            (2, "sent", 2, "y"),
+            (5, "limited", 0, ""),
+            (3, "failed", 2, "x"),
+            (1, "failed", 2, "x"),
+        ]
+        assert end is None
+        limited = DeliveryState.LIMITED
+        assert len(deliveries.page(user_id=None, state=limited, limit=9, cursor=None)[0]) == 1
+
+
+def test_conditions_of_the_lab_are_stored_by_name(store: SqlStore) -> None:
+    low = LabCondition(name="disk.low", about="", reason="1 GiB", since=make.at(1))
+    with store.write() as uow:
+        uow.lab_conditions.put(replace(low, reason="2 GiB"))
+        uow.lab_conditions.put(low)
+        assert uow.lab_conditions.all() == [low]
+        uow.lab_conditions.remove("disk.low")
+        uow.lab_conditions.remove("disk.low")
+        assert uow.lab_conditions.all() == []
 
 
 # --- scorers ------------------------------------------------------------------------------------
