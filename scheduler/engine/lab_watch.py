@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.lab_conditions import LabCondition
-from edgeyard.scheduler.model.leadership import LeaderView
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 

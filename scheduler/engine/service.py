@@ -51,6 +51,7 @@ from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, QueueView
 from edgeyard.scheduler.engine.dispatch import MAX_COMMIT_DELAY_S, Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
 from edgeyard.scheduler.engine.drift import quarantine_drifted
+from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.event_metrics import EventMetrics
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
@@ -79,7 +80,6 @@ from edgeyard.scheduler.model.canaries import CanaryModel
 from edgeyard.scheduler.model.decision import CycleInput, Explanation, PlannedStart
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.model.leadership import LeaderView
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.tariff import Tariff
 from edgeyard.scheduler.model.times import time_text
