@@ -69,6 +69,7 @@ def doctor(
     if not limits:
         findings = [each for each in findings if not _is_roomy_limit(each)]
     findings += examine_database(config)
+    findings += examine_mail(config)
     of_nomad = list(examine_nomad(nomad, config, probe, server))
     if any(finding.check == _COMPARED for finding in of_nomad):
         # Nomad's answer has each board with the reason.
@@ -154,6 +155,44 @@ def examine_database(config: Path | None) -> Iterator[Finding]:
         )
     else:
         yield Finding(check="database driver", state="ok", found="is installed here")
+
+
+def examine_mail(config: Path | None) -> Iterator[Finding]:
+    """Yield whether the mail server of the settings on this machine lets mail be sent from here.
+
+    It connects, encrypts and logs in as the server does, and sends nothing.
+
+    Args:
+        config: The server's settings in TOML.
+    """
+    import smtplib
+
+    from edgeyard.benchmark_api.settings import Settings
+
+    try:
+        settings = Settings.load(config)
+    except ConfigError:
+        return  # reported with what else the settings say
+    if settings.smtp_host is None:
+        return
+    from edgeyard.benchmark_api.mail import connected, mail_settings, trouble
+
+    server = mail_settings(settings)
+    if server is None:
+        return
+    try:
+        with connected(server) as connection:
+            connection.noop()
+    except (OSError, smtplib.SMTPException, ValueError) as error:
+        yield Finding(
+            check="mail",
+            state="problem",
+            found=f"no mail can be sent by {server.host}:{server.port}: {trouble(error)}",
+            fix="correct smtp_host, smtp_port, smtp_security, smtp_user and smtp_password",
+        )
+    else:
+        found = f"{server.host}:{server.port} lets this server send mail"
+        yield Finding(check="mail", state="ok", found=found)
 
 
 def examine_nomad(

@@ -119,6 +119,10 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/checks"): USERS,
     ("GET", "/v1/checks/{check_id}"): OWNERS,
     ("POST", "/v1/checks/{check_id}/cancel"): OWNERS,
+    ("GET", "/v1/subscriptions"): USERS,
+    ("POST", "/v1/subscriptions"): OWNERS,
+    ("DELETE", "/v1/subscriptions/{subscription_id}"): OWNERS,
+    ("GET", "/v1/deliveries"): USERS,
     ("GET", "/v1/shares"): USERS,
     ("POST", "/v1/shares"): OWNERS,
     ("DELETE", "/v1/shares/{share_id}"): OWNERS,
@@ -573,6 +577,16 @@ def _share(api: Api) -> dict[str, str]:
     return {"share_id": api.as_("alice").post("/v1/shares", json=body).json()["share_id"]}
 
 
+def _subscription(api: Api) -> dict[str, str]:
+    """Alice's, by her webhook; the others have webhooks, too."""
+    for user_id in ("alice", "bob", "operator"):
+        hook = {"url": "https://example.org/hook"}
+        made = api.as_(user_id).put(f"/v1/users/{user_id}/webhook", json=hook)
+        assert made.status_code == 200, made.text
+    (first, *_) = api.as_("alice").get("/v1/subscriptions").json()["items"]
+    return {"subscription_id": first["subscription_id"]}
+
+
 def _check(api: Api) -> dict[str, str]:
     made = api.as_("alice").post("/v1/checks", json=_CHECK)
     assert made.status_code == 202, made.text
@@ -614,6 +628,7 @@ MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
     ({"token_id"}, _token),
     ({"lease_id"}, _lease),
     ({"share_id"}, _share),
+    ({"subscription_id"}, _subscription),
     ({"group_id"}, _group),
     ({"check_id"}, _check),
     ({"change_id", "series_id"}, _alert),
@@ -623,6 +638,7 @@ MAKERS: tuple[tuple[set[str], Callable[[Api], dict[str, str]]], ...] = (
 NEEDED_BESIDE = {
     "/v1/results": {"benchmark_id"},
     "/v1/shares": {"benchmark_id"},
+    "/v1/subscriptions": {"subscription_id", "campaign_id"},
     "/v1/results/comparison": {"benchmark_id"},
     "/v1/files/names": {"file_id"},
 }
@@ -733,6 +749,9 @@ def test_each_route_answers_each_caller_as_its_rule_states(
             body = {"json": {"benchmark_ids": [known["benchmark_id"]]}}
         elif path == "/v1/shares" and method == "POST":
             body = {"json": {"benchmark_id": known["benchmark_id"]}}
+        elif path == "/v1/subscriptions" and method == "POST":
+            wanted = {"topic": "campaign", "about": known["campaign_id"], "channel": "webhook"}
+            body = {"json": wanted}
         if path == "/v1/users" and method == "POST":
             body = {"json": {"user_id": f"new-{caller}"}}
         answer = api.as_(None if caller == "none" else caller).request(
