@@ -173,8 +173,6 @@ def examine_mail(config: Path | None) -> Iterator[Finding]:
         settings = Settings.load(config)
     except ConfigError:
         return  # reported with what else the settings say
-    if settings.smtp_host is None:
-        return
     from edgeyard.benchmark_api.mail import connected, mail_settings, trouble
 
     server = mail_settings(settings)

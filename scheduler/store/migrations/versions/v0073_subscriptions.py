@@ -20,7 +20,8 @@ def upgrade() -> None:
     old = bind.execute(
         sa.text("SELECT event_seq, user_id, body, tries, next_at FROM deliveries")
     ).all()
-    roles = dict(bind.execute(sa.text("SELECT user_id, role FROM users")).all())
+    users = bind.execute(sa.text("SELECT user_id, role FROM users")).all()
+    roles = {each.user_id: each.role for each in users}
     op.drop_table("deliveries")
     subscriptions = op.create_table(
         "subscriptions",
