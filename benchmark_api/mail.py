@@ -28,6 +28,7 @@ TIMEOUT_S = 30.0
 _STEP_S = 10.0
 """The server may take so long for one answer."""
 
+_MAX_LINE = 500  # RFC 5322 allows 998
 _LOOK_S = 0.2
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 _MAX_REASON = 300
@@ -131,7 +132,8 @@ class MailSender(MailSend):
     ) -> EmailMessage:
         subject, text = self._messages.mail(message)
         name, sender = parseaddr(settings.sender)
-        made = EmailMessage(policy=SMTP)
+        # A long id can't be folded: a line of its own would begin the subject with a blank.
+        made = EmailMessage(policy=SMTP.clone(max_line_length=_MAX_LINE))
         made["From"] = formataddr((one_line(name), sender))
         made["To"] = address
         made["Subject"] = subject
