@@ -66,7 +66,7 @@ def upgrade() -> None:
         sqlite_where=_NEVER,
         postgresql_where=_NEVER,
     )
-    op.create_table(
+    mark = op.create_table(
         "subscription_mark",
         sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("seen_seq", sa.BigInteger, nullable=False),
@@ -84,9 +84,7 @@ def upgrade() -> None:
     )
     last = bind.execute(sa.text("SELECT last_seq FROM event_counter")).scalar() or 0
     seen = min((each.seen_seq for each in hooks), default=last)
-    bind.execute(
-        sa.text("INSERT INTO subscription_mark (only, seen_seq) VALUES (1, :seen)"), {"seen": seen}
-    )
+    op.bulk_insert(mark, [{"only": 1, "seen_seq": seen}])
     rows = [
         {
             "subscription_id": f"sub-{topic}-{number}",
