@@ -35,6 +35,7 @@ _CHARGE_COLUMNS = (
     Column(title="CHARGED", of=field("charged"), right=True, whole=True),
     Column(title="SECONDS", of=lambda row: _number(row.get("board_s")), right=True),
     Column(title="REFUNDED", of=field("refunded"), always=False),
+    Column(title="FOR", of=lambda row: _other_kind(row), always=False),
 )
 _IDLE_COLUMNS = (
     Column(title="BOOKING OR LEASE", of=field("keeper_id"), whole=True),
@@ -255,6 +256,12 @@ def _of_group(group: object) -> Iterator[tuple[str, str]]:
             f"running of all members: {plain(group.get('running'))} of at most "
             f"{plain(group.get('max_running'))}",
         )
+
+
+def _other_kind(row: Row) -> str:
+    """Return what a charge was for, unless it was a benchmark that somebody submitted."""
+    kind = str(row.get("kind") or "")
+    return "" if kind == "benchmark" else kind
 
 
 def _number(value: object) -> str:

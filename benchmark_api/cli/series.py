@@ -145,7 +145,7 @@ def show_series(
 
     These are the newest 500. New versions of the model and of the engine stay in the series, and
     CHANGES states them. SUSPECTED is by how much the level of a series seems to have changed from
-    this result on. What became of such changes is below: alerts, noise, and those that could not be
+    this result on. The outcome of such changes is below: alerts, noise, and those that could not be
     confirmed, with the threshold below which a change is known as noise. Results of another board,
     engine, type, or of other inputs or parameters are series of their own, with a number each. Runs
     of `edgeyard check` are in none.
@@ -224,7 +224,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _show_changes(changes: Sequence[Row], watched: Sequence[WatchedSeries]) -> None:
-    """Print what became of the changes of series, and their thresholds."""
+    """Print the changes of series with their outcome, and their thresholds."""
     from edgeyard.benchmark_api.cli.alerts import CHANGES
 
     parts: list[RenderableType] = []

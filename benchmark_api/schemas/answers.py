@@ -918,7 +918,7 @@ class SeriesPoints(Struct, frozen=True, kw_only=True):
 
     ``left_out`` counts completed benchmarks that are not among them, because they have no primary
     metric. ``truncated``: there are older ones. ``watched`` is what the watch knows of their
-    series, and ``changes`` are the changes of these, newest first, whatever became of them.
+    series, and ``changes`` are the changes of these, newest first, whatever their outcome was.
     """
 
     items: list[SeriesPoint]

@@ -78,14 +78,14 @@ class _Lab:
 
     Attributes:
         boards: Every board as the twin knows it now, by its id.
-        files: Has the content of models.
         budget_s: Time for a check; 0: none is started.
+        stored: Hashes of the files of the versions of a change that are still stored.
     """
 
     boards: Mapping[str, BoardView]
-    files: FileStore
     budget_s: float
     now: datetime
+    stored: frozenset[str] = frozenset()
 
 
 def advance_changes(
@@ -112,16 +112,17 @@ def advance_changes(
     """
     lab = _Lab(
         boards={each.board.target_uid: each for each in boards},
-        files=files,
         budget_s=budget_s,
         now=clock.certain(),
     )
     with store.read() as uow:
-        due = [each.change_id for each in uow.series.undecided() if _has_step(uow, each)]
+        due = [each for each in uow.series.undecided() if _has_step(uow, each)]
     moved = 0
-    for change_id in due:
+    for each in due:
+        change_id = each.change_id
         try:
-            moved += store.transact(partial(_step, change_id, lab))
+            stored = _stored_files(store, files, each) if _is_there(each, lab) else frozenset()
+            moved += store.transact(partial(_step, change_id, replace(lab, stored=stored)))
         except Unavailable:
             raise
         except Exception as error:
@@ -132,6 +133,25 @@ def advance_changes(
             why = f"its confirmation could not go on: {reason}"
             store.transact(partial(_break_off, change_id, why, lab.now))
     return moved
+
+
+def _is_there(change: SeriesChange, lab: _Lab) -> bool:
+    view = lab.boards.get(change.key.target_uid)
+    return view is not None and view.state not in _AWAY
+
+
+def _stored_files(store: Store, files: FileStore, change: SeriesChange) -> frozenset[str]:
+    """Return the files of both versions that are still stored; no transaction is open meanwhile."""
+    with store.read() as uow:
+        versions = (_found(uow, change.before_id), _found(uow, change.begin_id))
+    named = {
+        file.sha256
+        for each in versions
+        if each is not None
+        for file in each.files
+        if file.sha256 is not None
+    }
+    return frozenset(filter(files.contains, named))
 
 
 def _has_step(uow: UnitOfWork, change: SeriesChange) -> bool:
@@ -457,9 +477,7 @@ def _model(benchmark: Benchmark | None) -> str | None:
 
 def _is_stored(benchmark: Benchmark, lab: _Lab) -> bool:
     """Return whether all files of a benchmark are still there: what a URL has now may be others."""
-    return all(
-        each.sha256 is not None and lab.files.contains(each.sha256) for each in benchmark.files
-    )
+    return all(each.sha256 in lab.stored for each in benchmark.files)
 
 
 def _gone(change: SeriesChange) -> str:

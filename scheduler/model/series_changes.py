@@ -28,7 +28,7 @@ class ChangeStatus(StrEnum):
     SUSPECTED = "suspected"  # found in the points; nothing has confirmed it
     CONFIRMING = "confirming"  # a check runs
     NOISE = "noise"  # a check refuted it
-    UNCONFIRMED = "unconfirmed"  # nothing could confirm or refute it; nobody is told
+    UNCONFIRMED = "unconfirmed"  # nothing could confirm or refute it; nobody hears of it
     CONFIRMED = "confirmed"  # an alert: a check has confirmed it
     OPEN = "open"  # an alert that could not be confirmed, which its owner wants to hear of
     RESOLVED = "resolved"  # an alert that has ended: the level is back, or somebody ended it

@@ -814,7 +814,7 @@ series_changes = Table(
     Column("by_user_id", Text),
     Column("note", Text, nullable=False),
 )
-for _name, _column in (
+for _name, _of in (
     ("series", series_changes.c.series_id),
     ("user", series_changes.c.user_id),
     ("target_uid", series_changes.c.target_uid),
@@ -822,7 +822,7 @@ for _name, _column in (
 ):
     Index(
         f"ix_series_changes_{_name}",
-        _column,
+        _of,
         series_changes.c.found_at,
         series_changes.c.change_id,
     )
