@@ -623,7 +623,8 @@ RULES: Mapping[str, Rule] = {
     "watched_series": _rule(
         _KINDS.BENCHMARKS,
         [watched_series.c.looked_at, watched_series.c.series_id],
-        where=and_(watched_series.c.looked_at < _BEFORE, watched_series.c.due_since.is_(None)),
+        where=watched_series.c.looked_at < _BEFORE,
+        kept=watched_series.c.due_since.is_not(None),
     ),
     "outcomes": _rule(
         _KINDS.BENCHMARKS,
