@@ -122,7 +122,14 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
         models=_bad_models(caller, context) if caller.is_operator else [],
         training=_failed_training(caller, context) if caller.is_operator else None,
         commands=_COMMANDS,
+        alerts=_active_alerts(caller, context),
     )
+
+
+def _active_alerts(caller: Caller, context: Context) -> int:
+    """Return how many alerts that the caller may see are confirmed or open."""
+    with context.services.store.read() as uow:
+        return uow.series.count_alerts(None if caller.is_operator else caller.user_id)
 
 
 def _median_wait_s(items: list[shapes.ListedBenchmark]) -> float | None:

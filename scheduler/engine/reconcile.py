@@ -244,6 +244,7 @@ class Reconciler:
 
         def move(uow: UnitOfWork) -> None:
             uow.checks.move_times(step_s)
+            uow.series.move_times(step_s)
             uow.benchmarks.move_times(step_s)
             uow.leadership.move_time(step_s, record)
 

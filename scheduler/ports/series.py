@@ -97,6 +97,13 @@ class SeriesStore(Protocol):
         """
         ...
 
+    def move_times(self, by_s: float) -> None:
+        """Shift when changes that are not decided were found.
+
+        The server's clock was set by ``by_s`` seconds; how long they have waited stays right.
+        """
+        ...
+
     def changes_page(
         self,
         *,

@@ -7,7 +7,18 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Select, exists, func, or_, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Select,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    text,
+    type_coerce,
+    update,
+)
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import strict_json
@@ -170,6 +181,12 @@ class SqlSeries(SeriesStore):
 
     def undecided(self) -> Sequence[SeriesChange]:
         return [_change(row) for row in self._tx.rows(_UNDECIDED)]
+
+    def move_times(self, by_s: float) -> None:
+        by = bindparam("by_us", type_=BigInteger)
+        found_at = type_coerce(series_changes.c.found_at, BigInteger) + by
+        moving = update(series_changes).where(text(IS_UNDECIDED)).values(found_at=found_at)
+        self._tx.run(moving, {"by_us": round(by_s * 1e6)})
 
     def changes_page(
         self,

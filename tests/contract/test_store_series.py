@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -137,3 +138,13 @@ def test_changes_are_listed_by_owner_status_lineage_and_board(store: SqlStore) -
         assert (uow.series.count_alerts(None), uow.series.count_alerts("alice")) == (3, 2)
         on_board = uow.series.changes_on("x-1", {ChangeStatus.CONFIRMED}, limit=5)
         assert [each.change_id for each in on_board] == ["alert-9"]
+
+
+def test_a_clock_that_is_set_leaves_how_long_changes_wait(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.series.add_change(change(1))
+        uow.series.add_change(change(2, status=ChangeStatus.NOISE))
+        uow.series.move_times(3600.0)
+    with store.read() as uow:
+        assert uow.series.change("alert-1").found_at == make.at(1) + timedelta(hours=1)
+        assert uow.series.change("alert-2").found_at == make.at(2)

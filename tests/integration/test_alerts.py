@@ -175,6 +175,8 @@ def test_pages_list_and_end_alerts_and_hide_nothing_in_names(api: Api) -> None:
     assert not parts.wrong
     assert HOSTILE not in shown
     assert "no longer stored" in shown
+    assert "the level of a series changed" in browser.get("/ui").text
+    assert "the level of a series changed" not in as_(api, "viewer").get("/ui").text
     answer = browser.post("/ui/alerts/alert-5/resolve", "/ui/alerts/alert-5", reason="fixed")
     assert answer.status_code == 303
     assert "The alert is resolved" in browser.get(answer.headers["location"]).text
