@@ -21,7 +21,7 @@ from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES, suspicio
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.series import SeriesKey
-from edgeyard.scheduler.model.series_changes import SeriesChange
+from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS, SeriesChange
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -107,9 +107,16 @@ def log_change(uow: UnitOfWork, change: SeriesChange, kind: str, now: datetime) 
         "low": low,
         "high": high,
         "cause": change.cause,
-        "sentence": change.blame or change.reason or change.sentence(),
+        "sentence": "; ".join(filter(None, (change.sentence(), _why(change)))),
     }
     uow.log.append(Event(at=now, kind=kind, user_id=change.key.user_id, data=data))
+
+
+def _why(change: SeriesChange) -> str:
+    """Return why a change is where it is: who ended it, the cause of an alert, or the reason."""
+    if change.by_user_id is not None:
+        return f"{change.by_user_id}: {change.note}" if change.note else f"by {change.by_user_id}"
+    return (change.blame if change.status in ACTIVE_ALERTS else "") or change.reason
 
 
 def _completed_series(uow: UnitOfWork, events: Sequence[Event]) -> frozenset[SeriesKey]:
