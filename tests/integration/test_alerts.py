@@ -45,7 +45,11 @@ def client(api: Api) -> Iterator[Client]:
 
 def stored(api: Api, change_id: str, **fields: Any) -> SeriesChange:
     """A confirmed change of a series of alice's that is named like it."""
-    known = {"change_id": change_id, "key": key(lineage=change_id), "found_at": api.clock.now()}
+    known: dict[str, Any] = {
+        "change_id": change_id,
+        "key": key(lineage=change_id),
+        "found_at": api.clock.now(),
+    }
     made = replace(change(status=ChangeStatus.CONFIRMED), **(known | fields))
     with api.store.write() as uow:
         uow.series.mark_due([made.key], api.clock.now())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def looked(
 
 def after(points: Sequence[SeriesPoint], position: int, **fields: object) -> SeriesChange:
     """A change that began with the point at this position, and was found with the third one."""
-    known: dict[str, object] = {
+    known: dict[str, Any] = {
         "begin_id": points[position].benchmark_id,
         "found_at": points[position + 2].ended_at,
     }
