@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0074"
-down_revision = "0072"
+down_revision = "0073"
 
 
 def upgrade() -> None:
