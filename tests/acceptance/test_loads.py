@@ -207,7 +207,8 @@ def test_a_soak_has_lines_of_csv_and_a_section_of_the_html_page(
     done = client.submit(
         **JOB, soak=0.75, soak_window=0.25, user_time="60 s", wait=True, progress=False
     )
-    windows = client.results(done).report["soak"]["windows"]
+    report: Any = client.results(done).report
+    windows = report["soak"]["windows"]
     shown = CliRunner().invoke(app, ["results", done.benchmark_id, "-o", "csv"])
     lines = list(csv.DictReader(io.StringIO(shown.stdout)))
     assert [float(each["window_p50_ms"]) for each in lines] == pytest.approx(

@@ -1009,8 +1009,8 @@ def test_a_user_has_one_webhook_and_its_end_is_that_of_what_goes_by_it(store: Sq
         assert [each.user_id for each in uow.webhooks.all()] == ["ada", "bob"]
         for each in (_subscription(1), by_mail, _subscription(3, "bob")):
             uow.subscriptions.add(each)
-        for each in (_delivery(1), _delivery(2, channel=Channel.MAIL), _delivery(2, "bob")):
-            uow.deliveries.add(each)
+        for sent in (_delivery(1), _delivery(2, channel=Channel.MAIL), _delivery(2, "bob")):
+            uow.deliveries.add(sent)
         uow.webhooks.remove("ada")
         uow.webhooks.remove("ada")
         with pytest.raises(NotFound):

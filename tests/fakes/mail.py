@@ -37,7 +37,7 @@ class MailBox:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         read = message_from_bytes(cast(bytes, envelope.content), policy=policy.default)
-        self.got.append(cast(EmailMessage, read))
+        self.got.append(read)
         self.recipients += [str(each) for each in envelope.rcpt_tos]
         self.encrypted.append(session.ssl is not None)
         return "250 taken"

@@ -762,7 +762,7 @@ def test_text_for_a_model_without_tokenizer_is_refused(
 def test_what_does_not_belong_to_a_language_model_is_refused(
     api_of_all_engines: Api, changes: dict[str, object], field: str, says: str
 ) -> None:
-    whole = {"runtime": "ort-genai", "benchmark_type": "GENAI", **changes}
+    whole: dict[str, Any] = {"runtime": "ort-genai", "benchmark_type": "GENAI", **changes}
     if "dataset" in changes:
         whole["dataset"] = put(api_of_all_engines, "d.npz", npz(x=np.zeros(3)))
     content = ONNX_FILE if whole["runtime"] == "ort" else GENAI_ZIP

@@ -170,16 +170,14 @@ def test_a_board_is_in_quarantine_while_its_drift_is_confirmed_where_that_is_wan
     assert not step()
     with api.store.write() as uow:
         uow.series.save_change(replace(DRIFT, change_id="first", status=ChangeStatus.RESOLVED))
-    bigger = {"size": 0.3}
+    bigger = replace(DRIFT, change_id="second", size=0.3)
     with api.store.write() as uow:
-        uow.series.add_change(replace(DRIFT, change_id="second", **bigger))
+        uow.series.add_change(bigger)
         for status in (confirming, confirmed):
-            uow.series.save_change(replace(DRIFT, change_id="second", status=status, **bigger))
+            uow.series.save_change(replace(bigger, status=status))
     assert step()
     with api.store.write() as uow:
-        uow.series.save_change(
-            replace(DRIFT, change_id="second", status=ChangeStatus.DISMISSED, **bigger)
-        )
+        uow.series.save_change(replace(bigger, status=ChangeStatus.DISMISSED))
     assert step(wanted=False)
     lifted = quarantine()
     assert lifted is not None

@@ -24,10 +24,11 @@ from edgeyard.plugins.testing import (
     pending,
     snapshot_of,
 )
-from edgeyard.scheduler.decide.cycle import CycleInput, CycleResult, decide
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.figures.metrics import Interval
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.policy import Policy, parse_policy, read_policy
+from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.prediction.estimates import past_pairs
@@ -107,6 +108,7 @@ def test_a_decision_states_predicted_joules_and_weighs_them() -> None:
     assert first.energy_j == pytest.approx(900.0, rel=0.05)
     assert second.energy_j == pytest.approx(300.0, rel=0.05)
     for each in (first, second):
+        assert each.energy_j is not None
         assert each.energy_low_j is not None
         assert each.energy_high_j is not None
         assert 0 < each.energy_low_j <= each.energy_j <= each.energy_high_j
