@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import a2c_actors, learned_queues
+from benchmarks import a2c_actors, cluster_scores, learned_queues
 from benchmarks.completion import rows as completion
 from benchmarks.tables import Row
 
@@ -11,6 +11,7 @@ def run() -> list[Row]:
     """All rows."""
     return [
         *a2c_actors.rows(),
+        *cluster_scores.rows(),
         *learned_queues.rows(),
         *completion.rows(),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -98,7 +99,8 @@ def load_progress(path: Path, settings: TrainingSettings, data: str) -> Progress
         curve = [Point(**point) for point in header["curve"]]
         generation = int(header["generation"])
         best, weights = arrays.pop("best"), arrays.pop("weights")
-    wanted = {"format": _FORMAT, "settings": asdict(settings), "data": data}
+    known = json.loads(json.dumps(asdict(settings)))  # tuples as lists
+    wanted = {"format": _FORMAT, "settings": known, "data": data}
     if _without_length(found) != _without_length(wanted) or generation > settings.generations:
         raise InvalidInput.at(
             "--out",

@@ -55,6 +55,7 @@ NOT_RUN = (
     (r"^(sim show|sim report|ste show)", "needs a finished simulation: tests/unit/test_sim_cli.py"),
     (r"--controller http|^ste cancel", "needs `ste serve`: tests/integration/test_ste_services.py"),
     (r"^learn a2c\b", "trains for minutes: tests/integration/test_a2c.py"),
+    (r"^learn score\b", "trains for minutes: tests/integration/test_score_training.py"),
     (
         r"^learn outcomes\b|^models (compare|promote|retrain|rollback|show)\b",
         "needs a hundred runs or a model: tests/integration/test_models.py",

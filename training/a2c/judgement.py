@@ -77,7 +77,7 @@ class PolicyFigures:
     """A row of the table.
 
     Attributes:
-        policy: ``a2c`` or one of `RULES`.
+        policy: ``a2c``, ``score`` or one of `RULES`.
         slowdown: (end - arrival) / run time.
         turnaround: End - arrival, steps.
         wait: Start - arrival, steps.
@@ -203,11 +203,22 @@ def mean_slowdown(played: Totals) -> float:
     return float(played.sums[:, 0].sum() / jobs) if jobs else 1.0
 
 
-def judge(settings: A2cTraining, choose: Choose, sequences: Sequences) -> list[PolicyFigures]:
-    """Judge an agent and all `RULES` on the same sequences."""
-    played = {"a2c": play(settings, sequences, choose)}
-    played |= {name: play(settings, sequences, baseline(name, settings.seed)) for name in RULES}
-    return [figures(name, each, played["sjf"]) for name, each in played.items()]
+def judge(
+    settings: A2cTraining, choose: Choose, sequences: Sequences, name: str = "a2c"
+) -> list[PolicyFigures]:
+    """Judge an agent of a name and all `RULES` on the same sequences."""
+    played = {name: play(settings, sequences, choose)}
+    played |= {rule: play(settings, sequences, baseline(rule, settings.seed)) for rule in RULES}
+    return [figures(policy, each, played["sjf"]) for policy, each in played.items()]
+
+
+def slowdown_ratio(played: Totals, peer: Totals) -> Figure:
+    """Return the mean slowdown relative to a peer's on the same sequences, with its interval."""
+    count = len(played.jobs)
+    draws = np.random.default_rng(0).integers(0, count, (_RESAMPLES, count))
+    means, drawn = _means(played, draws)
+    peer_means, peer_drawn = _means(peer, draws)
+    return _figure(means[0] / peer_means[0], drawn[:, 0] / peer_drawn[:, 0])
 
 
 def figures(name: str, played: Totals, sjf: Totals) -> PolicyFigures:

@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.cli.progress import progress_bar
 from edgeyard.errors import InvalidInput
 from edgeyard.simulator.cli.sim_reports import show_notes
 from edgeyard.training.cli.learning_a2c import a2c
+from edgeyard.training.cli.learning_score import score
 from edgeyard.training.cli.training_folder import (
     Generations,
     ModelName,
@@ -218,3 +219,4 @@ def add_to(app: typer.Typer) -> None:
     group = add_group(app, "learn", "Train policies and models.")
     group.command("queue")(queue)
     group.command("a2c")(a2c)
+    group.command("score")(score)

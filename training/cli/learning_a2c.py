@@ -40,7 +40,7 @@ CHECKPOINT = "checkpoint.npz"
 CURVE = "curve.csv"
 JUDGED = "judged.json"
 JUDGED_SEQUENCES = 100
-_COLUMNS = (
+JUDGED_COLUMNS = (
     Column(title="POLICY", of=field("policy"), whole=True),
     Column(title="SLOWDOWN", of=field("slowdown"), right=True, whole=True),
     Column(title="95 % INTERVAL", of=field("interval"), right=True, whole=True, yields=3),
@@ -126,7 +126,7 @@ def a2c(
             "judged; train for more episodes, or with other rates",
             err=True,
         )
-    show(table([_row(each) for each in found], _COLUMNS, console().width))
+    show(table([judged_row(each) for each in found], JUDGED_COLUMNS, console().width))
     last = progress.curve[-1]
     show(
         "",
@@ -201,7 +201,8 @@ def _document(
     }
 
 
-def _row(found: PolicyFigures) -> dict[str, object]:
+def judged_row(found: PolicyFigures) -> dict[str, object]:
+    """Return a policy's figures as a row of `JUDGED_COLUMNS`."""
     slowdown, to_sjf = found.slowdown, found.slowdown_to_sjf
     if not found.jobs:
         return {
