@@ -102,7 +102,7 @@ def clusters_of(settings: ScoreTraining, count: int) -> Clusters:
     )
 
 
-def sequences_of(settings: ScoreTraining, count: int, *key: object) -> Sequences:
+def sequences_of(settings: ScoreTraining, count: int, *key: str | int) -> Sequences:
     """Draw arrivals of some episodes, from a stream of the seed and a key."""
     random = stream(settings.seed, "score", *key)
     drawn = [settings.mix.arrivals(random, settings.arrival_steps) for _ in range(count)]

@@ -188,9 +188,9 @@ def labels(names: Sequence[str], columns: int = MAX_NAME) -> list[str]:
 
 def _cuts(name: str, columns: int) -> list[tuple[int, int]]:
     """Return how many characters of a name's start and end may be kept, the best choice first."""
-    longest = max(name.split(PART), key=columns_of)
-    start = name.index(longest)
-    end = start + len(longest)
+    max_part = max(name.split(PART), key=columns_of)
+    start = name.index(max_part)
+    end = start + len(max_part)
     heads = list(accumulate(map(columns_of, name[:columns])))
     tails = list(accumulate(map(columns_of, reversed(name[-columns:]))))
     fitting = [
