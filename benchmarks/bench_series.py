@@ -78,7 +78,7 @@ def _windows(values: Floats) -> tuple[Floats, Floats]:
 
 
 @dataclass(kw_only=True)
-class Found:
+class ShiftCounts:
     """What became of shifts of one size."""
 
     shifts: int = 0
@@ -90,7 +90,7 @@ class Found:
     peers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PEERS, 0))
 
 
-def shifted(percent: float, count: int, seed: int = _SEED) -> Found:
+def shifted(percent: float, count: int, seed: int = _SEED) -> ShiftCounts:
     """Return what is found of shifts.
 
     Args:
@@ -98,7 +98,7 @@ def shifted(percent: float, count: int, seed: int = _SEED) -> Found:
         count: How many of each cause.
         seed: Of all that is random.
     """
-    rng, found = np.random.default_rng((seed, int(10 * percent))), Found()
+    rng, found = np.random.default_rng((seed, int(10 * percent))), ShiftCounts()
     for number in range(count * len(_CAUSES)):
         cause = _CAUSES[number % len(_CAUSES)]
         story = drawn_story(rng, cause, percent)

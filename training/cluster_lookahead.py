@@ -92,15 +92,15 @@ def choose_ahead(
                 reward, _ = act(scratch, 0, following, units, 10, costs)
                 total += reward
             found[choice, future] = -total
-    best, least = base, 0.0
+    best, best_gain = base, 0.0
     for choice in range(slots + 1):
         if choice == base or not possible[choice]:
             continue
         gains = found[base] - found[choice]
         mean = gains.mean()
         error = gains.std() / np.sqrt(max(1, futures - 1))
-        if mean > errors * error and mean > least:
-            best, least = choice, mean
+        if mean > errors * error and mean > best_gain:
+            best, best_gain = choice, mean
     return int(best)
 
 

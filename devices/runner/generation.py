@@ -434,8 +434,8 @@ def _measured(
 ) -> "Tuple[List[TimedRequest], int]":
     """Return so many requests, or as many as time allows, and how many had another output."""
     requests: List[TimedRequest] = []
-    varied, spent_s, tokens_s, longest_ns = 0, 0.0, 0.0, 0
-    most = max(wanted, math.ceil(_MAX_MEASURED_TOKENS / made.output_length))
+    varied, spent_s, tokens_s, max_ns = 0, 0.0, 0.0, 0
+    max_requests = max(wanted, math.ceil(_MAX_MEASURED_TOKENS / made.output_length))
     began = time.monotonic()
 
     def share() -> float:
@@ -447,15 +447,15 @@ def _measured(
         percent = WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * min(1.0, share())
         progress(percent, "measuring")
 
-    while share() < 1 and len(requests) < most:
-        if requests and time.monotonic() - began + longest_ns / 1e9 > left_s:
+    while share() < 1 and len(requests) < max_requests:
+        if requests and time.monotonic() - began + max_ns / 1e9 > left_s:
             break
         times, tokens = made.timed(look, chunk)
         requests.append(times)
         varied += list(tokens) != list(expected)
         spent_s += times.total_ns / 1e9
         tokens_s += times.span[1] - times.span[0]
-        longest_ns = max(longest_ns, times.total_ns)
+        max_ns = max(max_ns, times.total_ns)
     return requests, varied
 
 

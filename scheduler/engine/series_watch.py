@@ -107,7 +107,7 @@ def log_change(uow: UnitOfWork, change: SeriesChange, kind: str, now: datetime) 
         "low": low,
         "high": high,
         "cause": change.cause,
-        "sentence": "; ".join(filter(None, (change.sentence(), _why(change)))),
+        "sentence": ". ".join(filter(None, (change.sentence(), _why(change)))),
     }
     uow.log.append(Event(at=now, kind=kind, user_id=change.key.user_id, data=data))
 
