@@ -63,6 +63,8 @@ NOT_RUN = (
     (r"--cron-by nomad\b", "needs a Nomad: tests/acceptance/test_nomad_recurring.py"),
     (r"--soak 30m\b", "runs for half an hour: tests/acceptance/test_loads.py"),
     (r"^events --follow\b", "follows without end: tests/integration/test_acts.py"),
+    (r"^alerts (show|resolve|dismiss)\b", "needs an alert: tests/integration/test_alerts.py"),
+    (r"edgeyard-canary|\bcanary/", "needs canaries: tests/integration/test_canaries.py"),
     (r"^files abandon\b", "needs an upload that was interrupted"),
     (r"^strays stop\b|^preempt\b", "needs a stray job or a run that is under way"),
     (r"server\.toml|^doctor\b|^server prune\b", "needs the configuration of an installed server"),
@@ -140,7 +142,8 @@ class Lab:
         action = suggestion.split()[0]
         live = action in ("hold", "release", "prioritise", "cancel", "explain")
         family = {"rpi4b": "emumid", "rpi5": "emufast", "jetsonorinnano": "emuslow"}
-        text = suggestion.replace("$MODEL", "squeezenet.onnx").replace("ID1 ID2 ID3", "ID ID2")
+        text = suggestion.replace("$MODEL", "squeezenet.onnx").replace("ID1 ID2", "ID ID2")
+        text = text.replace("ID2 ID3", "ID2").replace("ID …", "ID")
         for name, ours in family.items():
             text = re.sub(rf"\b{name}(?=-\d{{4}}-\d{{4}}|\b)", ours, text)
         if live and not text.startswith("explain ID"):
@@ -172,6 +175,15 @@ class Lab:
             scratch = self.folder / f"scratch-{self.made}.bin"
             scratch.write_bytes(scratch.name.encode())
             text = text.replace("FILE_ID", self.client.upload(scratch).file_id)
+        if text.startswith("subscriptions add") and "--by" not in text:
+            text += " --by webhook"  # this server sends no mail
+        if "sub-1f…" in text:
+            body = {"user": "admin", "channel": "webhook"}
+            kept: Any = self.client.api.post("/v1/subscriptions", body)
+            text = text.replace("sub-1f…", kept["subscription_id"])
+        if "SERIES_ID" in text:
+            series: Any = self.client.api.get("/v1/series")
+            text = text.replace("SERIES_ID", series["items"][0]["series_id"])
         if "TOKEN_ID" in text:
             token: Any = self.client.api.post("/v1/tokens", {"label": "lost"})
             text = text.replace("TOKEN_ID", token["token_id"])
@@ -280,6 +292,9 @@ def prepare(lab: Lab, words: str) -> None:
     if re.search(r"\b(vision|GROUP)\b", words):
         action = "remove" if words.startswith("groups add") else "add"
         CliRunner().invoke(app, ["groups", action, "vision"], catch_exceptions=False)
+    if words.startswith("subscriptions"):
+        hook = ["users", "update", "admin", "--webhook-url", "https://192.0.2.1/hook"]
+        CliRunner().invoke(app, hook, catch_exceptions=False)
     if words.startswith("users credit"):
         CliRunner().invoke(app, ["users", "credit", "ada", "1000"], catch_exceptions=False)
 
