@@ -160,6 +160,7 @@ class Lab:
             r"--data-dir DIR\b": f"--data-dir {self.data}",
             r"--download DIR\b": "--download .",
             r"\bBOARD\b": "emumid-0001-0001",
+            r"--series nightly\b": "--series detector",
             r"--for BENCHMARK\b": f"--for {self.waiting()}" if "BENCHMARK" in text else "",
             r"^users create ada\b": f"users create ada-{self.made}",
             r"--user (prometheus|wallboard)\b": "--user admin",  # made by the line before
@@ -178,8 +179,7 @@ class Lab:
         if text.startswith("subscriptions add") and "--by" not in text:
             text += " --by webhook"  # this server sends no mail
         if "sub-1f…" in text:
-            body = {"user": "admin", "channel": "webhook"}
-            kept: Any = self.client.api.post("/v1/subscriptions", body)
+            kept: Any = self.client.api.post("/v1/subscriptions", {"channel": "webhook"})
             text = text.replace("sub-1f…", kept["subscription_id"])
         if "SERIES_ID" in text:
             series: Any = self.client.api.get("/v1/series")
@@ -293,8 +293,11 @@ def prepare(lab: Lab, words: str) -> None:
         action = "remove" if words.startswith("groups add") else "add"
         CliRunner().invoke(app, ["groups", action, "vision"], catch_exceptions=False)
     if words.startswith("subscriptions"):
-        hook = ["users", "update", "admin", "--webhook-url", "https://192.0.2.1/hook"]
-        CliRunner().invoke(app, hook, catch_exceptions=False)
+        hook = ["users", "update", "admin", "--webhook-url", "https://8.8.8.8/hook"]
+        set_up = CliRunner().invoke(app, hook, catch_exceptions=False)
+        assert set_up.exit_code == 0, set_up.output
+        for each in lab.client.subscriptions():  # a new webhook comes with some
+            lab.client.unsubscribe(each.subscription_id)
     if words.startswith("users credit"):
         CliRunner().invoke(app, ["users", "credit", "ada", "1000"], catch_exceptions=False)
 
