@@ -62,6 +62,7 @@ NOT_RUN = (
     ),
     (r"--cron-by nomad\b", "needs a Nomad: tests/acceptance/test_nomad_recurring.py"),
     (r"--soak 30m\b", "runs for half an hour: tests/acceptance/test_loads.py"),
+    (r"--load server\b", "fails where no rate keeps the bound: tests/acceptance/test_loads.py"),
     (r"^events --follow\b", "follows without end: tests/integration/test_acts.py"),
     (r"^alerts (show|resolve|dismiss)\b", "needs an alert: tests/integration/test_alerts.py"),
     (r"edgeyard-canary|\bcanary/", "needs canaries: tests/integration/test_canaries.py"),
