@@ -1,4 +1,4 @@
-"""Conditions of the lab that operators are told of once: when they begin, and when they end."""
+"""Conditions of the lab of which operators are notified when they begin and when they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A canary costs nobody anything: whoever runs and waits, all others fare as without it."""
+"""A canary costs nobody anything: all others get the same boards as without it."""
 
 from __future__ import annotations
 
