@@ -107,6 +107,26 @@ class Sister:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredVersion:
+    """A version between the old and the new one, as a check against the old one measured it.
+
+    Attributes:
+        sha256: The content of its model.
+        benchmark_id: The first benchmark of it.
+        differs: Whether it differs from the old version as the new one does; None: that was not
+            decided.
+        shift: Relative to the old version; None: too little was measured.
+        reason: Why the check ended so.
+    """
+
+    sha256: str
+    benchmark_id: str
+    differs: bool | None
+    shift: Shift | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What is known about a change of the level of a series.
 
@@ -117,6 +137,8 @@ class Evidence:
         after: Facts of the first result of the new level.
         trial: Outcome of the check of both versions of the model.
         trial_note: Why there was none, e.g. "the files of the old version were deleted".
+        versions: Those between the old and the new version that a bisection measured, in the order
+            of time.
         neighbours: Other series on the board.
         sisters: The same lineage on other boards.
         warmer_c: By how much the board was warmer after the change, degrees Celsius; None: not
@@ -129,6 +151,7 @@ class Evidence:
     after: Mapping[Cause, str]
     trial: Trial = Trial.NOT_RUN
     trial_note: str = ""
+    versions: Sequence[MeasuredVersion] = ()
     neighbours: Sequence[Neighbour] = ()
     sisters: Sequence[Sister] = ()
     warmer_c: float | None = None
@@ -206,38 +229,25 @@ def blame(evidence: Evidence) -> Blame:
     )
 
 
-def next_version(count: int, slower: Sequence[bool]) -> int | None:
+def next_version(versions: Sequence[str], differs: Mapping[str, bool]) -> str | None:
     """Return which version a bisection measures next against the old one.
 
-    A check of the old version against version ``count - 1``, the new one, found a difference
-    already. So at most log2 of ``count``, rounded up, further checks find the first version that
-    differs.
+    A check of the old version against the last of these, the new one, found a difference already.
+    So at most log2 of their number, rounded up, further checks find the first version that differs.
 
     Args:
-        count: Versions after the old one, in the order of time, at least 1.
-        slower: What each check so far found, in their order: whether its version differs from the
-            old one as the newest does.
+        versions: Those after the old one in the order of time, at least one.
+        differs: What the checks so far found: whether a version differs from the old one as the
+            last one does. Versions that are no longer among ``versions`` have no effect.
 
     Returns:
-        Its place, from 0 on; None: `first_version` is known.
+        One of them; None: the first of those that were found to differ is known to be the first, or
+        the last of all if none was.
     """
-    low, high = _range(count, slower)
-    return None if high == low else (low + high) // 2
-
-
-def first_version(count: int, slower: Sequence[bool]) -> int:
-    """Return the first version that differs, as far as a bisection's checks show; see
-    `next_version`."""
-    return _range(count, slower)[1]
-
-
-def _range(count: int, slower: Sequence[bool]) -> tuple[int, int]:
-    """Return the places between which the first version that differs is."""
-    low, high = 0, count - 1
-    for each in slower:
-        middle = (low + high) // 2
-        low, high = (low, middle) if each else (middle + 1, high)
-    return low, high
+    last = len(versions) - 1
+    high = next((at for at in range(last) if differs.get(versions[at]) is True), last)
+    low = max((at + 1 for at in range(high) if differs.get(versions[at]) is False), default=0)
+    return None if high == low else versions[(low + high) // 2]
 
 
 _Found = tuple[Cause, str] | None
@@ -249,8 +259,27 @@ def _by_experiment(evidence: Evidence) -> _Found:
     return Cause.MODEL, (
         f"The model explains it: its content changed{_from_to(evidence, Cause.MODEL)}, and "
         f"measured alternately on {evidence.target_uid}, the new version is "
-        f"{evidence.shift}{_also(evidence)}."
+        f"{evidence.shift}{_bisected(evidence)}{_also(evidence)}."
     )
+
+
+def _bisected(evidence: Evidence) -> str:
+    """Name the first version that differs, with the last one before it that does not."""
+    first = next((each for each in evidence.versions if each.differs), None)
+    until = len(evidence.versions) if first is None else evidence.versions.index(first)
+    equal = [each for each in evidence.versions[:until] if each.differs is False]
+    if first is not None:
+        found = f"; the first version that differs is {_figures(first)}"
+    elif equal:
+        found = "; it is the first version that differs"
+    else:
+        return ""
+    return found + (f", and the last one that does not is {_figures(equal[-1])}" if equal else "")
+
+
+def _figures(version: MeasuredVersion) -> str:
+    what = f"{version.sha256[:12]} ({version.benchmark_id})"
+    return f"{what}, {version.shift}" if version.shift is not None else what
 
 
 def _by_board(evidence: Evidence) -> _Found:
@@ -358,6 +387,12 @@ def _not_tested(evidence: Evidence, cause: Cause) -> list[str]:
         if evidence.trial is Trial.UNDECIDED:
             how = "were measured against each other without a decision"
         found.append(f"Both versions of the model {how}{why}.")
+    found.extend(
+        f"Whether version {each.sha256[:12]} ({each.benchmark_id}) differs was not decided: "
+        f"{each.reason}."
+        for each in evidence.versions
+        if each.differs is None
+    )
     if cause is not Cause.MODEL or evidence.trial is not Trial.DIFFERENT:
         if not any(each.canary for each in evidence.neighbours):
             found.append(f"No canary ran on {evidence.target_uid} before and after the change.")

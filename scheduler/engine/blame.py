@@ -6,30 +6,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from edgeyard.devices.metrics import Metric
-from edgeyard.errors import NotFound
 from edgeyard.scheduler.decide.blame import Blame, Cause, Evidence, Neighbour, Shift, Sister, Trial
 from edgeyard.scheduler.decide.blame import blame as blame_by
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_MISS
-from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.engine.versions import (
+    MAX_SERIES,
+    Version,
+    checks_of_versions,
+    measured_versions,
+    model_files,
+    model_of_check,
+    same_lineage,
+)
 from edgeyard.scheduler.model.canaries import CANARY_USER
+from edgeyard.scheduler.model.checks import BASELINE, CANDIDATE
 from edgeyard.scheduler.model.series import SeriesKey, SeriesPoint
 from edgeyard.scheduler.model.series_changes import SeriesChange
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
-_MAX_SERIES = 30
-"""Other series that are read for one change: of the canaries and of its user on its board, and of
-its lineage on other boards, so many each."""
+_TRIALS = {True: Trial.DIFFERENT, False: Trial.EQUAL, None: Trial.UNDECIDED}
+"""What a check of both versions found, by `Check.confirms`."""
 
 
-def blame(uow: UnitOfWork, change: SeriesChange, now: datetime) -> Blame:
+def blame(
+    uow: UnitOfWork, change: SeriesChange, now: datetime, between: Sequence[Version] = ()
+) -> Blame:
     """Name the cause of a change that was confirmed, by what is stored now.
 
     Args:
         uow: Reads.
         change: With its checks, and its size as they have measured it.
         now: Results that ended later, by a clock that was wrong, are left out.
+        between: The versions that a bisection of it considered.
     """
+    checks = checks_of_versions(uow, change)
     points = uow.series.points(change.key, until=now, limit=LOOK_BACK)
     begin = next((at for at, each in enumerate(points) if each.benchmark_id == change.begin_id), 0)
     # the place of a change may be wrong by some points
@@ -38,6 +49,10 @@ def blame(uow: UnitOfWork, change: SeriesChange, now: datetime) -> Blame:
         old = points[max(0, begin - 1) :][:1]
     before, warm = _facts(uow, old[0].benchmark_id)
     after, warmer = _facts(uow, new[0].benchmark_id)
+    if checks:
+        before[Cause.MODEL], after[Cause.MODEL] = (
+            model_of_check(checks[0], side) for side in (BASELINE, CANDIDATE)
+        )
     begin_at = points[begin].ended_at
     return blame_by(
         Evidence(
@@ -45,8 +60,9 @@ def blame(uow: UnitOfWork, change: SeriesChange, now: datetime) -> Blame:
             shift=_shift_of(change),
             before=before,
             after=after,
-            trial=_trial(uow, change),
+            trial=_TRIALS[checks[0].confirms] if checks else Trial.NOT_RUN,
             trial_note="; ".join(change.not_tested),
+            versions=measured_versions(checks, between),
             neighbours=list(_neighbours(uow, change.key, begin_at, now)),
             sisters=list(_sisters(uow, change.key, before, after, begin_at, now)),
             warmer_c=None if warm is None or warmer is None else warmer - warm,
@@ -63,26 +79,14 @@ def _shift_of(change: SeriesChange) -> Shift:
     return Shift(slowdown=sign * change.best_size, low=min(ends), high=max(ends))
 
 
-def _trial(uow: UnitOfWork, change: SeriesChange) -> Trial:
-    """Return what the check of both versions of the model found."""
-    for check_id in change.check_ids:
-        try:
-            check = uow.checks.get(check_id)
-        except NotFound:
-            continue
-        if not check.recorded_ids:
-            outcomes = {True: Trial.DIFFERENT, False: Trial.EQUAL, None: Trial.UNDECIDED}
-            return outcomes[check.confirms]
-    return Trial.NOT_RUN
-
-
 def _neighbours(
     uow: UnitOfWork, key: SeriesKey, begin_at: datetime, now: datetime
 ) -> Iterator[Neighbour]:
     """Yield canaries and the user's own other series on the board, with results of both sides."""
     for user_id in dict.fromkeys((CANARY_USER, key.user_id)):
         here = BenchmarkFilter(user_id=user_id, target_uid=key.target_uid, include_deleted=False)
-        for other in _series(uow, here):
+        found, _ = uow.benchmarks.series(here, limit=MAX_SERIES, cursor=None)
+        for other in (each.key for each in found):
             points = uow.series.points(other, until=now, limit=LOOK_BACK)
             shift = _shift_at(points, begin_at)
             if other != key and shift is not None:
@@ -98,15 +102,8 @@ def _sisters(
     now: datetime,
 ) -> Iterator[Sister]:
     """Yield the same series on other boards, with the facts that changed there as they did here."""
-    elsewhere = BenchmarkFilter(
-        user_id=key.user_id,
-        series=key.lineage,
-        engine=key.engine,
-        benchmark_type=key.benchmark_type,
-        include_deleted=False,
-    )
-    for other in _series(uow, elsewhere):
-        if other.target_uid == key.target_uid or other.work != key.work:
+    for other in same_lineage(uow, key):
+        if other.target_uid == key.target_uid:
             continue
         points = uow.series.points(other, until=now, limit=LOOK_BACK)
         shift = _shift_at(points, begin_at)
@@ -125,11 +122,6 @@ def _sisters(
         yield Sister(target_uid=other.target_uid, shift=shift, changes=frozenset(changes))
 
 
-def _series(uow: UnitOfWork, which: BenchmarkFilter) -> Iterator[SeriesKey]:
-    found, _ = uow.benchmarks.series(which, limit=_MAX_SERIES, cursor=None)
-    return (each.key for each in found)
-
-
 def _shift_at(points: Sequence[SeriesPoint], begin_at: datetime) -> Shift | None:
     """Return by how much the level of a series changed at a time; None: that is not known."""
     if not points:
@@ -146,8 +138,9 @@ def _facts(uow: UnitOfWork, benchmark_id: str) -> tuple[dict[Cause, str], float 
     """Return the facts of a result that are known, and its temperature, degrees Celsius."""
     reports = uow.files.reports(benchmark_id)
     report = max(reports, key=lambda each: each.attempt).report if reports else {}
-    files = uow.benchmarks.get(benchmark_id).files
-    model = next((each.sha256 for each in files if each.role is FileRole.MODEL), None)
+    model = next(
+        (each.sha256 for each in model_files(uow.benchmarks.get(benchmark_id).files)), None
+    )
     board = report.get("board")
     stated = {
         Cause.MODEL: model,

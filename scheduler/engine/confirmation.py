@@ -5,6 +5,9 @@ version is run against the new one, in turns. Where it did not, or where that sh
 the present version is run against the recorded results of the old level: so a level is known to be
 real although its cause is none that can be run again.
 
+Where the old and the new version differ, and others came between them, a bisection measures some of
+these against the old one, by the same check, to find the first that differs.
+
 A step is one transaction: however a server dies, another one finds the change as it was before or
 after the step, with its check or without, and starts none twice.
 """
@@ -19,6 +22,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from edgeyard.errors import EdgeyardError, NotFound, Unavailable
+from edgeyard.scheduler.decide.blame import next_version
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
 from edgeyard.scheduler.decide.slowdown import judge
@@ -26,6 +30,14 @@ from edgeyard.scheduler.engine.blame import blame
 from edgeyard.scheduler.engine.checks import log_check
 from edgeyard.scheduler.engine.intake import packed
 from edgeyard.scheduler.engine.series_watch import log_change
+from edgeyard.scheduler.engine.versions import (
+    Version,
+    checks_of_versions,
+    ends_of_change,
+    measured_versions,
+    model_files,
+    versions_between,
+)
 from edgeyard.scheduler.model.accounts import ChargeKind
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -79,7 +91,8 @@ class _Lab:
     Attributes:
         boards: Every board as the twin knows it now, by its id.
         budget_s: Time for a check; 0: none is started.
-        stored: Hashes of the files of the versions of a change that are still stored.
+        stored: Hashes of the files of the versions of a change, and of those between them, that are
+            still stored.
     """
 
     boards: Mapping[str, BoardView]
@@ -121,7 +134,9 @@ def advance_changes(
     for each in due:
         change_id = each.change_id
         try:
-            stored = _stored_files(store, files, each) if _is_there(each, lab) else frozenset()
+            stored = (
+                _stored_files(store, files, each, lab.now) if _is_there(each, lab) else frozenset()
+            )
             moved += store.transact(partial(_step, change_id, replace(lab, stored=stored)))
         except Unavailable:
             raise
@@ -136,14 +151,20 @@ def advance_changes(
 
 
 def _is_there(change: SeriesChange, lab: _Lab) -> bool:
+    """Return whether its board may run something now: in quarantine, a canary may."""
     view = lab.boards.get(change.key.target_uid)
-    return view is not None and view.state not in _AWAY
+    return view is not None and view.state not in _AWAY - {BoardState.QUARANTINED}
 
 
-def _stored_files(store: Store, files: FileStore, change: SeriesChange) -> frozenset[str]:
-    """Return the files of both versions that are still stored; no transaction is open meanwhile."""
+def _stored_files(
+    store: Store, files: FileStore, change: SeriesChange, now: datetime
+) -> frozenset[str]:
+    """Return the files of all versions that are still stored; no transaction is open meanwhile."""
     with store.read() as uow:
-        versions = (_found(uow, change.before_id), _found(uow, change.begin_id))
+        ends = _ends(uow, change, now)
+        is_bisected = change.status is ChangeStatus.CONFIRMING
+        between = versions_between(uow, change, *ends, now) if is_bisected else ()
+        versions = [_found(uow, each) for each in (*ends, *(each.benchmark_id for each in between))]
     named = {
         file.sha256
         for each in versions
@@ -182,7 +203,7 @@ def _begin(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
         if change.reason != f"it waits: {why}":
             uow.series.save_change(replace(change, reason=f"it waits: {why}"))
         return False
-    old, new = _found(uow, change.before_id), _found(uow, change.begin_id)
+    old, new = (_found(uow, each) for each in _ends(uow, change, lab.now))
     if old is not None and new is not None and _model(old) == _model(new):
         return _compare_with_recorded(uow, change, lab)
     if old is None or not _is_stored(old, lab):
@@ -192,6 +213,11 @@ def _begin(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
         return _give_up(uow, change, _gone(change), lab.now)
     check = _check(change, lab, {BASELINE: old, CANDIDATE: new})
     return _start(uow, change, check, lab.now)
+
+
+def _ends(uow: UnitOfWork, change: SeriesChange, now: datetime) -> tuple[str, str]:
+    """Return a benchmark of the version before a change, and one of the version after it."""
+    return ends_of_change(uow.series.points(change.key, until=now, limit=LOOK_BACK), change)
 
 
 def _never(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
@@ -220,7 +246,11 @@ def _not_now(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
     if view.state in _AWAY and not _is_for_its_drift(uow, change, view):
         why = f" ({view.reason})" if view.reason else ""
         return f"the board {uid} is {view.state.value}{why}"
-    confirming = [each for each in uow.series.undecided() if each.status is ChangeStatus.CONFIRMING]
+    confirming = [
+        each
+        for each in uow.series.undecided()
+        if each.status is ChangeStatus.CONFIRMING and each.change_id != change.change_id
+    ]
     if any(each.key.target_uid == uid for each in confirming):
         return f"another change is being confirmed on {uid}"
     if len(confirming) >= MAX_CONFIRMATIONS:
@@ -242,7 +272,7 @@ def _is_for_its_drift(uow: UnitOfWork, change: SeriesChange, view: BoardView) ->
 
 def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
     """Start a check of the present version against results of the old level."""
-    new = _found(uow, change.begin_id)
+    new = _found(uow, _ends(uow, change, lab.now)[1])
     if new is None or not _is_stored(new, lab):
         return _give_up(uow, change, _gone(change), lab.now)
     recorded = _old_level(uow, change, lab.now)[:CONFIRM_PAIRS]
@@ -285,7 +315,7 @@ def _check(
     return Check(
         check_id=f"check-{secrets.token_hex(8)}",
         user_id=change.key.user_id,
-        baseline=change.before_id,
+        baseline=versions[BASELINE].benchmark_id if BASELINE in versions else change.before_id,
         candidate=versions[CANDIDATE].description.model,
         max_slowdown=half,
         budget_s=lab.budget_s,
@@ -330,7 +360,7 @@ def _start(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -
             change,
             status=ChangeStatus.CONFIRMING,
             check_ids=(*change.check_ids, check.check_id),
-            reason="",
+            reason=change.reason if change.confirmed_size is not None else "",
         )
     )
     return True
@@ -341,11 +371,18 @@ def _follow(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
     try:
         check = uow.checks.get(change.check_ids[-1])
     except NotFound:
+        if change.confirmed_size is not None:
+            return _confirm(uow, change, lab.now)
         return _give_up(uow, change, "its check was removed", lab.now)
     if check.status is CheckStatus.RUNNING:
         return False
+    if change.confirmed_size is not None:  # it is known to be the model's
+        return _bisect(uow, change, lab)
     if check.confirms is True:
-        return _confirm(uow, change, check, lab.now)
+        confirmed = replace(_measured(change, check), reason=check.reason)
+        if check.recorded_ids:
+            return _confirm(uow, confirmed, lab.now)
+        return _bisect(uow, confirmed, lab)
     if check.recorded_ids and check.confirms is False:
         return _refute(uow, change, check, lab.now)
     if check.recorded_ids or check.status is CheckStatus.CANCELLED:
@@ -356,15 +393,80 @@ def _follow(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
     return _compare_with_recorded(uow, change, lab)
 
 
-def _confirm(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -> bool:
-    confirmed = _measured(change, check)
-    found = blame(uow, confirmed, now)
+def _bisect(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+    """Measure the next version between the old and the new one, or confirm with what is known.
+
+    Nobody waits for it: what can't be run now is left out, and the alert says so.
+    """
+    if _alert(uow, change) is not None:
+        return _confirm(uow, change, lab.now)  # the alert that it belongs to has its cause
+    ends = _ends(uow, change, lab.now)
+    between = versions_between(uow, change, *ends, lab.now)
+    if not between:
+        return _confirm(uow, change, lab.now)
+    if why := _never(uow, change, lab) or _not_now(uow, change, lab):
+        left = f"Which of {len(between)} versions between them is the first was not found out"
+        return _confirm(uow, change, lab.now, between, (f"{left}: {why}.",))
+    old, new = (_found(uow, each) for each in ends)
+    if old is None or new is None or not (_is_stored(old, lab) and _is_stored(new, lab)):
+        return _confirm(uow, change, lab.now, between, (f"Not tested: {_OLD_GONE}.",))
+    there = {each.sha256: _as_version(uow, each, new) for each in between}
+    usable = {
+        sha256: made for sha256, made in there.items() if made is not None and _is_stored(made, lab)
+    }
+    untested = tuple(
+        f"Version {each.sha256[:12]} ({each.benchmark_id}) between them was not measured: "
+        f"its files are no longer stored."
+        for each in between
+        if each.sha256 not in usable
+    )
+    measured = measured_versions(checks_of_versions(uow, change), between)
+    differs = {each.sha256: each.differs for each in measured if each.differs is not None}
+    sha256 = next_version((*usable, _model(new) or ""), differs)
+    if sha256 is None or any(each.sha256 == sha256 for each in measured):
+        return _confirm(uow, change, lab.now, between, untested)
+    check = _check(change, lab, {BASELINE: old, CANDIDATE: usable[sha256]})
+    return _start(uow, change, check, lab.now)
+
+
+def _as_version(uow: UnitOfWork, version: Version, new: Benchmark) -> Benchmark | None:
+    """Return a benchmark with another version of its model; None: it is no longer stored."""
+    other = _found(uow, version.benchmark_id)
+    if other is None:
+        return None
+    stated = other.description
+    return replace(
+        new,
+        description=replace(new.description, model=stated.model, model_url=stated.model_url),
+        files=(
+            *model_files(other.files),
+            *(each for each in new.files if each.role is not FileRole.MODEL),
+        ),
+    )
+
+
+def _confirm(
+    uow: UnitOfWork,
+    change: SeriesChange,
+    now: datetime,
+    between: Sequence[Version] = (),
+    untested: Sequence[str] = (),
+) -> bool:
+    """Make an alert of a change, or let it end or bring back the one that it belongs to.
+
+    Args:
+        uow: Reads and writes.
+        change: With its size as a check has measured it, and the reason of that check.
+        now: The time.
+        between: The versions that a bisection of it considered.
+        untested: What the bisection left out, as sentences.
+    """
+    found = blame(uow, change, now, between)
     confirmed = replace(
-        confirmed,
-        reason=check.reason,
+        change,
         cause=found.cause.value,
         blame=found.sentence,
-        not_tested=found.not_tested,
+        not_tested=(*found.not_tested, *untested),
     )
     alert = _alert(uow, change)
     if alert is None:
@@ -472,7 +574,7 @@ def _found(uow: UnitOfWork, benchmark_id: str) -> Benchmark | None:
 def _model(benchmark: Benchmark | None) -> str | None:
     """Return the hash of a benchmark's model."""
     files = () if benchmark is None else benchmark.files
-    return next((each.sha256 for each in files if each.role is FileRole.MODEL), None)
+    return next((each.sha256 for each in model_files(files)), None)
 
 
 def _is_stored(benchmark: Benchmark, lab: _Lab) -> bool:

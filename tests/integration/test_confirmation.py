@@ -57,6 +57,11 @@ def point(api: Api, model: str, p50: float, **report: object) -> str:
 def measured(api: Api, benchmark_id: str, p50: float, **changes: object) -> None:
     """As if it had run, with this number."""
     api.dispatched(benchmark_id)
+    finished(api, benchmark_id, p50, **changes)
+
+
+def finished(api: Api, benchmark_id: str, p50: float, **changes: object) -> None:
+    """As if a run had ended, with this number."""
     report = {
         "schema": "edgeyard/result/v1",
         "status": "ok",
@@ -437,36 +442,38 @@ def test_a_budget_that_is_spent_ends_it(api: Api) -> None:
     assert found.not_tested[0].startswith("whether the model is the cause: ")
 
 
-@pytest.mark.parametrize("where", ["commit:before", "commit:after"])
-def test_a_server_that_dies_between_any_two_steps_loses_and_doubles_nothing(
-    api: Api, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each step is taken by a server that dies around its commit, then by another one."""
+class _Died(BaseException):
+    pass
 
-    class _Died(BaseException):
-        pass
+
+def twice(turn: Callable[[], object], where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take a step by a server that dies around its commit, then by another one."""
 
     def die(name: str) -> None:
         if name == where:
             raise _Died
 
-    def twice(turn: Callable[[], object]) -> None:
-        with monkeypatch.context() as dying:
-            dying.setattr("edgeyard.scheduler.store.sql_store.failpoint", die)
-            with suppress(_Died):  # a turn that has nothing to store lives
-                turn()
-        turn()
+    with monkeypatch.context() as dying:
+        dying.setattr("edgeyard.scheduler.store.sql_store.failpoint", die)
+        with suppress(_Died):  # a turn that has nothing to store lives
+            turn()
+    turn()
 
+
+@pytest.mark.parametrize("where", ["commit:before", "commit:after"])
+def test_a_server_that_dies_between_any_two_steps_loses_and_doubles_nothing(
+    api: Api, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def watch() -> object:
         return SeriesWatch(api.store, api.clock).turn()
 
     for model, count, level in (("old.onnx", 8, 10.0), ("new.onnx", 4, 10.8)):
         for number in range(count):
             point(api, model, level * NOISE[number % 5])
-            twice(watch)
+            twice(watch, where, monkeypatch)
     for turn in range(40):
-        twice(partial(advance_changes, api.store, api.files, api.clock, views(), 3600.0))
-        twice(lambda: advance_checks(api.store, api.clock))
+        for turn_of in steps(api):
+            twice(turn_of, where, monkeypatch)
         if change(api).status is ChangeStatus.CONFIRMED:
             break
         if (run := waiting_run(api)) is not None:
@@ -478,6 +485,137 @@ def test_a_server_that_dies_between_any_two_steps_loses_and_doubles_nothing(
         check = uow.checks.get(change(api).check_ids[0])
     runs, _ = page_of_runs(api)
     assert len(runs) == 2 * len(check.pairs)
+
+
+def steps(api: Api) -> Sequence[Callable[[], object]]:
+    """The turns of the leading server that confirmations need."""
+    return (
+        partial(advance_changes, api.store, api.files, api.clock, views(), 3600.0),
+        partial(advance_checks, api.store, api.clock),
+    )
+
+
+VERSIONS = {"old.onnx": 10.0, "v1.onnx": 10.0, "v2.onnx": 10.0, "v3.onnx": 10.8, "v4.onnx": 10.8}
+
+
+def versions_elsewhere(api: Api) -> dict[str, str]:
+    """The board of the series measures the old version and, after four others, the new one.
+
+    Returns:
+        The benchmark of each of the four, on another board.
+    """
+    for name in VERSIONS:
+        api.upload(name, a_model_file(fill=name[:2].encode()))
+    nights(api, "old.onnx", 8, 10.0)
+    holder = api.submit(model="old.onnx")
+    api.dispatched(holder)
+    found = {name: point(api, name, 5.0) for name in list(VERSIONS)[1:]}
+    finished(api, holder, 10.0)
+    nights(api, "new.onnx", 4, 10.8)
+    return found
+
+
+BISECTED = by_model({**VERSIONS, "new.onnx": 10.8})
+
+
+def candidates(api: Api, found: SeriesChange) -> list[str]:
+    with api.store.read() as uow:
+        return [uow.checks.get(each).candidate for each in found.check_ids]
+
+
+def test_the_first_version_that_is_slower_is_found_among_those_that_other_boards_measured(
+    api: Api,
+) -> None:
+    between = versions_elsewhere(api)
+    found = driven(api, BISECTED, turns=120)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
+    assert candidates(api, found) == ["new.onnx", "v3.onnx", "v2.onnx"]
+    assert f"({between['v3.onnx']}), " in found.blame
+    assert "the first version that differs is " in found.blame
+    first = found.blame.split(between["v3.onnx"])[1]
+    assert "% slower (95 %: " in first.split("the last one")[0]
+    assert between["v2.onnx"] in first.split("the last one that does not is ")[1]
+    assert kinds(api) == ["series.suspected", "alert.confirmed"]
+    with api.store.read() as uow:
+        boards = {uow.checks.get(each).target_uid for each in found.check_ids}
+    assert boards == {BOARD}
+
+
+def test_versions_whose_files_are_gone_are_left_out_and_named(api: Api) -> None:
+    between = versions_elsewhere(api)
+    gone(api, between["v3.onnx"])
+    found = driven(api, BISECTED, turns=120)
+    assert found.status is ChangeStatus.CONFIRMED
+    assert "v3.onnx" not in candidates(api, found)
+    assert between["v4.onnx"] in found.blame
+    assert any(
+        between["v3.onnx"] in each and each.endswith("its files are no longer stored.")
+        for each in found.not_tested
+    )
+
+
+def test_a_bisection_that_may_not_go_on_ends_in_an_alert_that_says_so(api: Api) -> None:
+    versions_elsewhere(api)
+    while not change(api).confirmed_size:
+        step(api)
+        if (run := waiting_run(api)) is not None:
+            measured(api, run.benchmark_id, BISECTED(run.description.model))
+    (_, bisecting) = change(api).check_ids
+    api.as_().post(f"/v1/checks/{bisecting}/cancel")
+    step(api, views(BoardState.OFFLINE))
+    found = change(api)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
+    assert found.not_tested[-1] == (
+        f"Which of 4 versions between them is the first was not found out: the board {BOARD} is "
+        f"offline."
+    )
+    assert "alice cancelled it" in " ".join(found.not_tested)
+
+
+def test_versions_that_follow_each_other_nightly_are_told_apart_although_the_place_is_not_exact(
+    api: Api,
+) -> None:
+    levels = {f"n{number}.onnx": 10.0 if number < 8 else 10.8 for number in range(12)}
+    for name in levels:
+        api.upload(name, a_model_file(fill=name[:3].encode()))
+    made = {}
+    for number, (name, level) in enumerate(levels.items()):
+        # the last night before the change was slow by chance
+        p50 = 10.8 if name == "n7.onnx" else level * NOISE[number % 5]
+        made[name] = point(api, name, p50)
+        SeriesWatch(api.store, api.clock).turn()
+    assert change(api).begin_id == made["n7.onnx"]
+    found = driven(api, by_model(levels), turns=150)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
+    assert f"the first version that differs is {model_of(api, made['n8.onnx'])}" in found.blame
+
+
+@pytest.mark.parametrize("where", ["commit:before", "commit:after"])
+def test_a_server_that_dies_in_a_bisection_loses_and_doubles_nothing(
+    api: Api, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    between = versions_elsewhere(api)
+    for turn in range(120):
+        for each in steps(api):
+            twice(each, where, monkeypatch)
+        if change(api).status is ChangeStatus.CONFIRMED:
+            break
+        if (run := waiting_run(api)) is not None:
+            measured(api, run.benchmark_id, BISECTED(run.description.model) * NOISE[turn % 5])
+    found = change(api)
+    assert candidates(api, found) == ["new.onnx", "v3.onnx", "v2.onnx"]
+    assert between["v3.onnx"] in found.blame
+    with api.store.read() as uow:
+        checks = [uow.checks.get(each) for each in found.check_ids]
+    runs, _ = page_of_runs(api)
+    assert len(runs) == sum(2 * len(each.pairs) for each in checks)
+    assert kinds(api) == ["series.suspected", "alert.confirmed"]
+
+
+def model_of(api: Api, benchmark_id: str) -> str:
+    """The hash of its model as sentences have it."""
+    with api.store.read() as uow:
+        return str(uow.benchmarks.get(benchmark_id).files[0].sha256)[:12]
 
 
 def page_of_runs(api: Api) -> Any:

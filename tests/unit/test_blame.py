@@ -13,12 +13,12 @@ from edgeyard.scheduler.decide.blame import (
     Blame,
     Cause,
     Evidence,
+    MeasuredVersion,
     Neighbour,
     Shift,
     Sister,
     Trial,
     blame,
-    first_version,
     next_version,
 )
 
@@ -172,8 +172,37 @@ def test_bisection_finds_the_first_version_in_at_most_log2_checks(
     count: int, data: st.DataObject
 ) -> None:
     first = data.draw(st.integers(0, count - 1))
-    slower: list[bool] = []
-    while (at := next_version(count, slower)) is not None:
-        slower.append(at >= first)
-    assert first_version(count, slower) == first
-    assert len(slower) <= math.ceil(math.log2(count))
+    versions = [f"v{number}" for number in range(count)]
+    differs = {"of another time": True}
+    while (version := next_version(versions, differs)) is not None:
+        assert version not in differs
+        differs[version] = versions.index(version) >= first
+    found = [each for each in versions if differs.get(each)] or versions[-1:]
+    assert found[0] == versions[first]
+    assert len(differs) - 1 <= math.ceil(math.log2(count))
+
+
+def test_a_bisection_goes_on_without_a_version_that_was_lost_meanwhile() -> None:
+    assert next_version(["a", "b", "c", "d", "new"], {}) == "c"
+    assert next_version(["a", "b", "d", "new"], {"c": True}) == "b"
+    assert next_version(["a", "d", "new"], {"b": False, "a": False}) == "d"
+    assert next_version(["new"], {}) is None
+
+
+def test_the_first_version_that_differs_is_named_with_its_figures() -> None:
+    measured = [
+        MeasuredVersion(sha256="c1" * 32, benchmark_id="b-1", differs=False, shift=by(0.1)),
+        MeasuredVersion(sha256="c2" * 32, benchmark_id="b-2", differs=True, shift=by(4.9)),
+    ]
+    found = blamed(OTHER_MODEL, trial=Trial.DIFFERENT, versions=measured)
+    assert "the first version that differs is c2c2c2c2c2c2 (b-2), 4.9 % slower" in found.sentence
+    assert "the last one that does not is c1c1c1c1c1c1 (b-1), 0.1 % slower" in found.sentence
+    found = blamed(OTHER_MODEL, trial=Trial.DIFFERENT, versions=measured[:1])
+    assert "it is the first version that differs" in found.sentence
+    open_one = MeasuredVersion(
+        sha256="c3" * 32, benchmark_id="b-3", differs=None, reason="the budget was spent"
+    )
+    found = blamed(OTHER_MODEL, trial=Trial.DIFFERENT, versions=[open_one])
+    assert found.not_tested == (
+        "Whether version c3c3c3c3c3c3 (b-3) differs was not decided: the budget was spent.",
+    )
