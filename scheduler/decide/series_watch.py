@@ -26,6 +26,10 @@ MAX_MISS = 2
 REOPEN_WITHIN = timedelta(days=30)
 """An alert that was resolved is reopened if its level comes back within this time."""
 
+AGAIN_AFTER = 10
+"""Valid results after which a change that stayed unconfirmed is suspected again if it is still
+there; then twice as many each time, until it is older than what a look considers."""
+
 MAX_EARLIER_CHANGES = 50
 """Newest changes of a series that a look considers."""
 
@@ -54,6 +58,7 @@ def suspicion(
 
     It is none while another change of the series is suspected or being confirmed, while an alert of
     the same direction is open, or if it begins with a point that an earlier change was found with.
+    A change that could neither be confirmed nor refuted is news again after `AGAIN_AFTER` points.
 
     Args:
         points: The newest `edgeyard.scheduler.decide.change_points.LOOK_BACK` of the series or
@@ -64,11 +69,17 @@ def suspicion(
     """
     if any(each.status in UNDECIDED_CHANGES for each in earlier):
         return None
+    again = _due_again(points, earlier)
+    earlier = [each for each in earlier if each not in again]
     points = _of_present_level(points, earlier)
     measured = [at for at, each in enumerate(points) if _is_measured(each.value)]
     if not measured:
         return None
     first_new = measured[-NEWEST:][0]
+    begins = {each.begin_id for each in again}
+    places = [at for at, place in enumerate(measured) if points[place].benchmark_id in begins]
+    if places:
+        first_new = min(first_new, measured[max(0, places[0] - MAX_MISS)])
     found = [
         each
         for each in change_points([each.value for each in points])
@@ -104,6 +115,29 @@ def _begin(found: int, points: Sequence[SeriesPoint]) -> int:
         if points[at].model_sha256 != points[at - 1].model_sha256
     ]
     return min(changed, key=lambda at: abs(at - found), default=found)
+
+
+def _due_again(
+    points: Sequence[SeriesPoint], earlier: Sequence[SeriesChange]
+) -> Sequence[SeriesChange]:
+    """Return the newest change, if it stayed unconfirmed and there are enough points since, with
+    those before it that were suspected at the same place."""
+    known = [each for each in earlier if each.status is not ChangeStatus.NOISE]
+    if not known or known[0].status is not ChangeStatus.UNCONFIRMED:
+        return ()
+    measured = [each for each in points if _is_measured(each.value)]
+    place = {each.benchmark_id: at for at, each in enumerate(measured)}
+    if (begin := place.get(known[0].begin_id)) is None:
+        return ()
+    same = [
+        each
+        for each in known
+        if each.status is ChangeStatus.UNCONFIRMED
+        and abs(place.get(each.begin_id, len(measured) + NEWEST) - begin) <= MAX_MISS
+    ]
+    ended_at = known[0].ended_at or known[0].found_at
+    since = sum(each.ended_at > ended_at for each in measured)
+    return same if since >= AGAIN_AFTER * 2 ** (len(same) - 1) else ()
 
 
 def _of_present_level(

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from edgeyard.scheduler.decide.series_watch import REOPEN_WITHIN, Suspicion, suspicion
+from edgeyard.scheduler.decide.change_points import LOOK_BACK
+from edgeyard.scheduler.decide.series_watch import (
+    AGAIN_AFTER,
+    REOPEN_WITHIN,
+    Suspicion,
+    suspicion,
+)
 from edgeyard.scheduler.model.series import (
     MAX_THRESHOLD,
     THRESHOLD_HALF_LIFE_S,
@@ -105,6 +111,55 @@ def test_nothing_is_suspected_while_another_change_is_undecided(status: ChangeSt
 def test_the_same_change_is_suspected_once(status: ChangeStatus) -> None:
     points = nights((20, 10.0), (6, 10.8))
     assert looked(points, after(points, 20, status=status, size=0.08)) is None
+
+
+def unconfirmed(points: Sequence[SeriesPoint], with_point: int, number: int = 1) -> SeriesChange:
+    """A change that began with point 20, and could not be confirmed when this point was there."""
+    at = points[with_point].ended_at
+    return after(
+        points,
+        20,
+        status=ChangeStatus.UNCONFIRMED,
+        found_at=at,
+        ended_at=at,
+        change_id=f"u-{number}",
+    )
+
+
+def test_a_change_that_stayed_unconfirmed_is_suspected_again_while_it_is_still_there() -> None:
+    points = nights((20, 10.0), (60, 10.8))
+    earlier: list[SeriesChange] = []
+    seen = []
+    for night in range(20, len(points)):
+        shown = points[: night + 1][-LOOK_BACK:]
+        if (found := looked(shown, *earlier)) is None:
+            continue
+        assert found.begin_id == "b-20"
+        seen.append(night)
+        earlier.insert(0, unconfirmed(points, night, len(seen)))
+    first, second, third = seen
+    assert second - first == AGAIN_AFTER
+    assert third - second == 2 * AGAIN_AFTER
+
+
+def test_a_change_that_stayed_unconfirmed_and_went_back_is_not_suspected_again() -> None:
+    points = nights((20, 10.0), (6, 10.8), (30, 10.0))
+    up = unconfirmed(points, 22)
+    back = after(points, 26, status=ChangeStatus.UNCONFIRMED, change_id="u-2", size=-0.07)
+    back = replace(back, ended_at=back.found_at)
+    for night in range(29, len(points)):
+        found = looked(points[: night + 1], back, up)
+        assert found is None or found.begin_id == "b-26"
+        if found is not None:
+            return  # that it went back is looked at again, as any other change
+    pytest.fail("it is never looked at again")
+
+
+def test_an_unconfirmed_change_does_not_hide_a_later_one() -> None:
+    points = nights((20, 10.0), (8, 10.8), (4, 11.8))
+    found = looked(points, unconfirmed(points, 22))
+    assert found is not None
+    assert found.begin_id == "b-28"
 
 
 @pytest.mark.parametrize("status", [OPEN, CONFIRMED])
