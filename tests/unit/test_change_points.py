@@ -38,6 +38,31 @@ def test_several_changes_are_relative_to_the_level_before_each() -> None:
     assert down.low < 10 / 11 - 1 < down.high
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "levels",
+    [
+        [(14, 10.0), (14, 10.8)],
+        [(14, 10.0), (14, 11.5)],
+        [(30, 10.0), (30, 10.5)],
+        [(10, 10.0), (10, 10.8), (10, 11.6)],
+        [(20, 10.0), (20, 10.8), (20, 10.0)],
+        [(12, 10.0), (12, 10.8), (12, 11.6), (12, 12.5)],
+    ],
+)
+def test_shifts_are_found_wherever_they_are_and_however_many(
+    levels: list[tuple[int, float]], seed: int
+) -> None:
+    values, places = [], []
+    for number, (count, level) in enumerate(levels):
+        places.append(len(values))
+        values += quiet(count, level, seed=10 * seed + number, spread=0.005)
+    found = change_points(values)
+    assert len(found) == len(places) - 1
+    for change, place in zip(found, places[1:], strict=True):
+        assert abs(change.position - place) <= 1
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, FIRST_CHANGE + MIN_SEGMENT - 1])
 def test_a_short_series_has_no_changes(count: int) -> None:
     values = [1.0, 100.0] * count
