@@ -174,6 +174,8 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
         own = list(inspect.signature(function).parameters.values())[1:]
         is_act = getattr(function, "is_act", False)
         flags = {one.name: _flag(one.name, hints[one.name]) for one in own}
+        if is_act:
+            flags[_REASON_PARAMETER.name] = _flag(_REASON_PARAMETER.name, Reason)
         for one in own:
             _name_values(one.name, hints[one.name])
         context_parameter = inspect.Parameter(

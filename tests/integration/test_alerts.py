@@ -141,7 +141,7 @@ def test_commands_list_show_and_end_alerts(api: Api, shell: None) -> None:
     text = printed(run("alerts", "show", "alert-4"))
     for part in ("is worse since b-2", "the model: its version", "the firmware", "check-1"):
         assert part in text
-    assert "reason: is missing" in refusal(run("alerts", "dismiss", "alert-4"))
+    assert "--reason: is missing" in refusal(run("alerts", "dismiss", "alert-4"))
     ended = run("alerts", "dismiss", "alert-4", "--reason", "known")
     assert "alert-4 is dismissed" in ended.stderr
     assert "known" in printed(run("alerts", "show", "alert-4"))

@@ -250,6 +250,7 @@ def test_a_history_has_a_drawing_with_marks_and_a_table(browser: Browser) -> Non
     assert "Page 1 of 2: 40 results" in text
     (drawing,) = addresses(text, "/ui/history.svg")
     (table,) = addresses(text, "/ui/history.csv")
+    assert 'href="/ui/alerts?series=nightly.onnx&amp;target_uid=rpi4b-0001-0001"' in text
     assert ET.fromstring(browser.get(drawing).text).tag.endswith("svg")
     rows = list(csv.DictReader(io.StringIO(browser.get(table).text)))
     assert len(rows) == 40
