@@ -53,7 +53,8 @@ def test_several_changes_are_relative_to_the_level_before_each() -> None:
 def test_shifts_are_found_wherever_they_are_and_however_many(
     levels: list[tuple[int, float]], seed: int
 ) -> None:
-    values, places = [], []
+    values: list[float] = []
+    places: list[int] = []
     for number, (count, level) in enumerate(levels):
         places.append(len(values))
         values += quiet(count, level, seed=10 * seed + number, spread=0.005)
