@@ -99,7 +99,7 @@ def test_an_alert_is_resolved_or_dismissed_with_a_reason_and_once(api: Api, clie
     assert acts["alert.dismissed"]["user_id"] == "alice"
     assert acts["alert.dismissed"]["data"]["change_id"] == "alert-1"
     sentence = acts["alert.dismissed"]["data"]["sentence"]
-    assert sentence.endswith("(dismissed); alice: the new model does more")
+    assert sentence.endswith("(dismissed). alice: the new model does more")
 
 
 def test_a_threshold_is_reset_and_unconfirmed_alerts_are_asked_for(
