@@ -1068,7 +1068,8 @@ class SoakWindow(Struct, frozen=True, kw_only=True):
 
     ``p50_low_ms`` and ``p50_high_ms`` are the 95 % interval of its p50. Null is what this board
     does not report: ``temperature_c`` at its end, the mean ``clock_mhz`` of the slowest CPU,
-    whether it was ``throttled``.
+    whether it was ``throttled``. ``energy_j`` is the energy of an inference with its 95 % interval,
+    null where it is not known.
     """
 
     begin_s: float
@@ -1081,6 +1082,9 @@ class SoakWindow(Struct, frozen=True, kw_only=True):
     temperature_c: float | None
     clock_mhz: float | None
     throttled: bool | None
+    energy_j: float | None = None
+    energy_low_j: float | None = None
+    energy_high_j: float | None = None
 
 
 class SteadyPart(Struct, frozen=True, kw_only=True):
@@ -1125,7 +1129,8 @@ class ConcurrencyLevel(Struct, frozen=True, kw_only=True):
 
     All numbers are of the time in which all of them were running. ``runs_per_s`` is the median
     throughput of up to 20 parts of it. ``..._low`` and ``..._high`` are 95 % intervals, null where
-    there were too few inferences: for the upper end of the p99 that is below 368.
+    there were too few inferences: for the upper end of the p99 that is below 368. ``energy_j`` is
+    the energy of an inference with its 95 % interval, null where it is not known.
     """
 
     callers: int
@@ -1140,6 +1145,9 @@ class ConcurrencyLevel(Struct, frozen=True, kw_only=True):
     p99_ms: float
     p99_low_ms: float | None
     p99_high_ms: float | None
+    energy_j: float | None = None
+    energy_low_j: float | None = None
+    energy_high_j: float | None = None
 
 
 class ConcurrencyResult(Struct, frozen=True, kw_only=True):

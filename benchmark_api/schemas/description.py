@@ -714,11 +714,12 @@ def _about_soak(description: JobDescriptionIn) -> list[FieldError]:
     if description.benchmark_type != "TYPE1":
         return [FieldError("/soak", "is for TYPE1 only", "TYPE1, or no soak")]
     found = []
-    if soak < MIN_SOAK_WINDOWS * window or soak > MAX_SOAK_WINDOWS * window:
+    windows = round(soak / window, 6)  # 3 * 0.2 is more than 0.6
+    if not MIN_SOAK_WINDOWS <= windows <= MAX_SOAK_WINDOWS:
         found.append(
             FieldError(
                 "/soak",
-                f"has {soak / window:.3g} windows of {window:g} s",
+                f"has {windows:.7g} windows of {window:g} s",
                 f"{MIN_SOAK_WINDOWS} to {MAX_SOAK_WINDOWS} windows: at least "
                 f"{MIN_SOAK_WINDOWS * window:g} s, or another soak_window",
             )

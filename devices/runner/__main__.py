@@ -278,18 +278,18 @@ class _Run:
         report = read_report(spec.results_dir, spec)
         if report is None or report.get("status") not in ("ok", "failed"):
             raise RunFailed("board_fault", "the board brought no report of this run back")
-        work = report.pop("work", None)
+        work, parts = report.pop("work", None), report.pop("work_of_parts", None)
         if self._energy is not None:
             if report["status"] == "ok":
-                self._add_energy(report, work)
+                self._add_energy(report, work, parts)
             write_report(spec.results_dir, report)
         return report
 
-    def _add_energy(self, report: Report, work: object) -> None:
+    def _add_energy(self, report: Report, work: object, parts: object) -> None:
         """Add what the run took, or why that is not known; nothing on a board without sensors."""
         if self._energy is None and self._energy_void is None:
             return
-        from edgeyard.devices.runner.energy import add_energy
+        from edgeyard.devices.runner.energy import add_energy, add_energy_of_parts
 
         if self._energy is None:
             add_energy(report, {"void": self._energy_void})
@@ -299,6 +299,7 @@ class _Run:
         if found["void"]:
             logger.warning("The energy is void: %s", found["void"], extra={"event": "energy"})
         add_energy(report, found)
+        add_energy_of_parts(report, self._energy, parts)
 
     def _here(self) -> Report:
         """Have a confined child of this process do it."""
@@ -355,11 +356,11 @@ class _Run:
             peak_rss_bytes=ending.peak_rss_bytes if ending is not None else None,
             confinement=self._confinement,
         )
-        work = report.pop("work", None)
+        work, parts = report.pop("work", None), report.pop("work_of_parts", None)
         if failure is None:
-            self._add_energy(report, work)
+            self._add_energy(report, work, parts)
             if self._board.energy_s and self._energy is None:
-                report["work"] = work  # for the meter of our host
+                report.update(work=work, work_of_parts=parts)  # for the meter of our host
         folder = self._spec.results_dir
         # the hash of a log that is still written would not hold
         report["files"] = file_entries(folder, _names(self._measured))

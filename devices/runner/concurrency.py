@@ -89,6 +89,12 @@ class Level:
         """Throughput: the median of the parts."""
         return float(np.median(self.rates))
 
+    @property
+    def spans(self) -> Sequence[Tuple[float, float, float]]:
+        """When the inferences ran that count, as of `Measurement`."""
+        # perf_counter and monotonic are one clock on Linux
+        return [(self.began_s, self.began_s + self.duration_s, float(len(self.latencies_ms)))]
+
     @cached_property
     def report(self) -> Mapping[str, object]:
         """The values as the report contains them; their intervals take time on a board."""
@@ -248,14 +254,7 @@ def curve(
             first_ms=ready.first_ms,
             rows_a_run=ready.rows_a_run,
             rates=chosen.rates,
-            # perf_counter and monotonic are one clock on Linux
-            spans=[
-                (
-                    chosen.began_s,
-                    chosen.began_s + chosen.duration_s,
-                    float(len(chosen.latencies_ms)),
-                )
-            ],
+            spans=chosen.spans,
             primary=RUNS_PER_S,
         ),
     )

@@ -59,6 +59,9 @@ METER = "meter"
 _MAX_GAP = 5.0
 """Periods without a value after which sampled power is not known."""
 
+_SAME = 1e-6
+"""Of the energy of an inference, what is above idle and no more is rounding."""
+
 _METER_TIMEOUT_S = 5.0
 _MAX_OUTPUT_BYTES = 1000
 _MAX_SPANS = 100_000
@@ -436,6 +439,28 @@ class EnergyMeasurement:
             found["void"] = self._why(unknown)
         return found
 
+    def of_part(self, spans: object) -> Dict[str, Optional[float]]:
+        """Return the energy of an inference in a part of a run, with the ends of its interval.
+
+        Args:
+            spans: When the part's inferences ran, as of one launch of `report`.
+
+        Returns:
+            ``energy_j``, ``energy_low_j`` and ``energy_high_j``; None: not known, so of a part of
+            too short a time.
+        """
+        try:
+            found = _energy_of(self._parts(self._on_our_clock([spans])))
+        except EnergyUnknown:
+            found = {"value": None, "ci95": None}
+        value, ends = found["value"], found["ci95"]
+        low, high = ends if isinstance(ends, list) else (None, None)
+        return {
+            "energy_j": value if isinstance(value, float) else None,
+            "energy_low_j": low,
+            "energy_high_j": high,
+        }
+
     def _why(self, unknown: EnergyUnknown) -> str:
         problem = self._source.problem if isinstance(self._source, MeterSource) else ""
         name = self.measuring.name
@@ -457,29 +482,47 @@ class EnergyMeasurement:
         if work is None:
             begin_s, end_s = trace.span_s
             return {"power_w": trace.between(begin_s, end_s) / (end_s - begin_s)}
+        launches = self._on_our_clock(work)
+        spans = [span for launch in launches for span in launch]
+        seconds = sum(end_s - begin_s for begin_s, end_s, _ in spans)
+        joules = sum(trace.between(begin_s, end_s) for begin_s, end_s, _ in spans)
+        parts = self._parts(launches)
+        return {
+            "power_w": joules / seconds,
+            "per_inference": {**_energy_of(parts), "unit": "J"},
+            "per_inference_above_idle": _above_idle(parts, idle),
+        }
+
+    def _on_our_clock(self, work: object) -> List[List[Span]]:
         shift_s = self._to_our_clock_s if math.isfinite(self._to_our_clock_s) else 0.0
-        launches = [
+        return [
             [(begin_s + shift_s, end_s + shift_s, runs) for begin_s, end_s, runs in launch]
             for launch in _checked(work)
         ]
-        spans = [span for launch in launches for span in launch]
-        seconds = sum(end_s - begin_s for begin_s, end_s, _ in spans)
-        runs = sum(span[2] for span in spans)
-        joules = sum(trace.between(begin_s, end_s) for begin_s, end_s, _ in spans)
-        by_launch = _divided(launches, self.measuring.part_s)
-        each = [
+
+    def _parts(self, launches: Sequence[Sequence[Span]]) -> List[List[_Part]]:
+        """Return the parts of each launch, equally many."""
+        between = self._run.trace.between
+        return [
             [
-                sum(trace.between(*piece[:2]) for piece in part) / sum(piece[2] for piece in part)
+                _Part(
+                    joules=sum(between(begin_s, end_s) for begin_s, end_s, _ in part),
+                    seconds=sum(end_s - begin_s for begin_s, end_s, _ in part),
+                    runs=sum(runs for _, _, runs in part),
+                )
                 for part in launch
             ]
-            for launch in by_launch
+            for launch in _divided(launches, self.measuring.part_s)
         ]
-        per_inference = {**_estimate(each), "unit": "J"}
-        return {
-            "power_w": joules / seconds,
-            "per_inference": per_inference,
-            "per_inference_above_idle": _above_idle(per_inference, idle, seconds / runs),
-        }
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Inferences of a part of a launch."""
+
+    joules: float
+    seconds: float
+    runs: float
 
 
 def energy_of(board: BoardFacts, root: Path) -> Tuple[Optional[EnergyMeasurement], Optional[str]]:
@@ -541,6 +584,23 @@ def add_energy(report: Dict[str, object], energy: Mapping[str, object]) -> None:
         report["power_consumption"] = energy.get("power_w")
 
 
+def add_energy_of_parts(
+    report: Mapping[str, object], measurement: EnergyMeasurement, parts: object
+) -> None:
+    """Add the energy of an inference to each window of a soak, or number of callers of a curve.
+
+    Args:
+        measurement: Of this run, after `EnergyMeasurement.stop`.
+        parts: When the inferences of each ran, in their order; may come from anywhere.
+    """
+    for holder, key in (("soak", "windows"), ("concurrency", "levels")):
+        found = report.get(holder)
+        rows = found.get(key) if isinstance(found, dict) else None
+        if isinstance(rows, list) and isinstance(parts, list) and len(rows) == len(parts):
+            for row, spans in zip(rows, parts):  # noqa: B905
+                row.update(measurement.of_part(spans))
+
+
 def parts_of(spans: Sequence[Span], part_s: float, count: Optional[int] = None) -> List[List[Span]]:
     """Divide the time of inferences into parts of equal length.
 
@@ -576,7 +636,7 @@ def _divided(launches: Sequence[Sequence[Span]], part_s: float) -> List[List[Lis
     if shortest_s < part_s:
         raise EnergyUnknown(
             f"inferences took {shortest_s:.2g} s, and a number of the energy takes {part_s:g} s of "
-            "them: state more of them, or a longer user_time"
+            "them: state more of them, a longer load_duration or a longer user_time"
         )
     count = int(shortest_s / part_s)
     return [parts_of(launch, part_s, count) for launch in launches]
@@ -603,7 +663,8 @@ def _estimate(groups: Sequence[Sequence[float]]) -> Dict[str, object]:
     """Return the median of parts with its interval: by launches, as that of latencies.
 
     Args:
-        groups: Of each launch, all above 0, equally many.
+        groups: Of each launch, equally many. There is no interval if the median of a launch is not
+            above 0, which what is above idle may be.
     """
     # NumPy is loaded after the run only; a host that has none still states the number
     try:
@@ -621,7 +682,9 @@ def _estimate(groups: Sequence[Sequence[float]]) -> Dict[str, object]:
     series = np.array([each for group in groups for each in group], dtype=np.float64)
     interval = median_interval(series)
     if interval is not None and len(groups) >= MIN_LAUNCHES:
-        interval = launches_interval(interval, np.array(groups, dtype=np.float64))
+        launches = np.array(groups, dtype=np.float64)
+        above = np.median(launches, axis=1).min() > 0
+        interval = launches_interval(interval, launches) if above else None
     return {
         "value": float(np.median(series)),
         "ci95": None if interval is None else [interval.low, interval.high],
@@ -630,34 +693,39 @@ def _estimate(groups: Sequence[Sequence[float]]) -> Dict[str, object]:
     }
 
 
-def _above_idle(
-    energy: Mapping[str, object], idle: object, inference_s: float
-) -> Optional[Dict[str, object]]:
+def _energy_of(parts: Sequence[Sequence[_Part]], idle_w: float = 0.0) -> Dict[str, object]:
+    """Return the energy of an inference, J, less what is drawn anyway."""
+    return _estimate(
+        [[(each.joules - idle_w * each.seconds) / each.runs for each in launch] for launch in parts]
+    )
+
+
+def _above_idle(parts: Sequence[Sequence[_Part]], idle: object) -> Optional[Dict[str, object]]:
     """Return the energy less what the idle board takes in that time; None: not known.
 
     The ends of the interval are as far away as those of both, whose errors are independent:
     the root of the sum of the squares. None, too, where the board drew no more than idle.
 
     Args:
-        energy: Of one inference, J.
         idle: Power, W.
-        inference_s: Time of one inference.
     """
-    value, base = energy["value"], idle.get("value") if isinstance(idle, dict) else None
-    if not isinstance(value, float) or not isinstance(base, float) or not isinstance(idle, dict):
+    base = idle.get("value") if isinstance(idle, dict) else None
+    if not isinstance(base, float) or not isinstance(idle, dict):
         return None
-    above = value - base * inference_s
-    if above <= 0:
+    found = _energy_of(parts, base)
+    above, taken = found["value"], _energy_of(parts)["value"]
+    if not isinstance(above, float) or not isinstance(taken, float) or above <= _SAME * taken:
         return None
-    ends, idle_ends = energy["ci95"], idle["ci95"]
+    inference_s = (taken - above) / base
+    ends, idle_ends = found["ci95"], idle["ci95"]
     interval = None
     if isinstance(ends, list) and isinstance(idle_ends, list):
-        low = math.hypot(value - ends[0], (idle_ends[1] - base) * inference_s)
-        high = math.hypot(ends[1] - value, (base - idle_ends[0]) * inference_s)
+        low = math.hypot(above - ends[0], (idle_ends[1] - base) * inference_s)
+        high = math.hypot(ends[1] - above, (base - idle_ends[0]) * inference_s)
         interval = [max(0.0, above - low), above + high]
     return {
         "value": above,
         "ci95": interval,
-        "ci95_degrees": energy["ci95_degrees"] if interval else None,
+        "ci95_degrees": found["ci95_degrees"] if interval else None,
         "unit": "J",
     }

@@ -51,8 +51,12 @@ _MAX_MEASURED_TOKENS = 10_000_000
 _MANY_TOKENS = 32
 """Slow requests of so many tokens warm up token by token: whole ones would take minutes."""
 
-_TOKENS_SHARE = 4
-"""Requests go on for so many times the time that tokens need: long prompts would never end."""
+_ENERGY_SHARE = 0.75
+"""Of the time that what measures energy needs, so much has parts enough for an interval."""
+
+_LONG, _LONGEST = 4, 16
+"""When requests took so many times that time, this share is enough; and any is, as long prompts
+would never end."""
 
 _SEED = 0
 
@@ -333,7 +337,8 @@ def measure_generation(
     Args:
         max_s: No further request begins that would probably end after this time.
         min_s: Requests go on until the tokens after the first took so long together, as what
-            measures energy needs them; of long prompts, until the requests took four times that.
+            measures energy needs them. When the requests took four times that, three quarters of
+            it are enough, and after sixteen times any: prompts may take much longer than tokens.
 
     Raises:
         RunFailed: ``user_input``: the request does not fit the model; ``user_model``: logits are
@@ -439,8 +444,13 @@ def _measured(
     began = time.monotonic()
 
     def share() -> float:
-        of_energy = max(tokens_s, spent_s / _TOKENS_SHARE) / min_s if min_s else 1.0
-        return min(len(requests) / wanted, spent_s / MIN_MEASURING_S, of_energy)
+        return min(len(requests) / wanted, spent_s / MIN_MEASURING_S, share_of_energy())
+
+    def share_of_energy() -> float:
+        if not min_s:
+            return 1.0
+        long = min(spent_s / _LONG, tokens_s / _ENERGY_SHARE)
+        return max(tokens_s, long, spent_s / _LONGEST) / min_s
 
     def look() -> None:
         watch.look()

@@ -25,7 +25,7 @@ import traceback
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from edgeyard.devices.runner.engine import BoardFacts, Engine, Progress, SharingEngine
 from edgeyard.devices.runner.spec import MIN_LEVEL_S, SERVER, LoadRules, RunSpec
@@ -80,12 +80,17 @@ Report = Dict[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """Measurement of one process."""
+    """Measurement of one process.
+
+    Attributes:
+        part_spans: As `Measurement.spans`, of each window of a soak or level of a curve.
+    """
 
     measurement: Measurement
     report: Report
     alone: bool
     seconds: float
+    part_spans: Sequence[Sequence[Tuple[float, float, float]]] = ()
 
 
 def measure_in_launches(
@@ -157,6 +162,7 @@ def measure_in_launches(
                 done = max(done, (spec.precision / interval.half_width) ** 2)
     report = launches[0].report
     report["work"] = [one.measurement.spans for one in launches]
+    report["work_of_parts"] = launches[0].part_spans
     return report, _together(launches, spec.precision, cap)
 
 
@@ -293,6 +299,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     }
     report["inputs"] = [one.as_json() for one in session.inputs]
     report["feeds"] = described(session.inputs, order["input"], feeds, order["batch_size"])
+    part_spans: List[List[Tuple[float, float, float]]] = []
     plan = _Plan(order, began)
     watching = partial(Watch, threads=order["threads"], wanted_cpus=order["cpus"])
 
@@ -315,6 +322,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
             note=note,
         )
         report["soak"], found = soaked.as_json(), soaked.measurement
+        part_spans = [list(one.spans) for one in soaked.windows]
         write_numbers(Path(order["results"]) / SOAK, soaked)
     elif order["concurrency"]:
         from edgeyard.devices.runner.concurrency import curve
@@ -342,6 +350,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
             note=note,
         )
         report["concurrency"], found = measured.as_json(), measured.measurement
+        part_spans = [list(one.spans) for one in measured.levels]
     elif order["load"] is not None:
         from edgeyard.devices.runner.load import load as run_load
 
@@ -392,6 +401,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         "rows_a_run": found.rows_a_run,
         "rates": None if found.rates is None else found.rates.tolist(),
         "spans": list(found.spans),
+        "part_spans": part_spans,
         "warmup": asdict(found.warmup),
         "conditions": asdict(found.conditions),
     }
@@ -630,6 +640,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
         report=message["report"],
         alone=bool(message["alone"]),
         seconds=seconds,
+        part_spans=message["part_spans"],
     )
 
 

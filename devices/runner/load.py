@@ -176,6 +176,7 @@ class Trial:
         end_ns: When it ended.
         ended: ``complete``; ``late``: too many were late to keep the bound; ``queue``: too many
             waited; ``time``: the time of the run was used up.
+        began_s: When it began, of `time.monotonic`.
     """
 
     rules: LoadRules
@@ -186,12 +187,18 @@ class Trial:
     end_ns: NDArray[np.int64]
     ended: str
     conditions: Conditions
+    began_s: float = 0.0
 
     @cached_property
     def latencies_ms(self) -> NDArray[np.float64]:
         """From the arrival to the end; shape (queries,)."""
         found: NDArray[np.float64] = (self.end_ns - self.due_ns) / 1e6
         return found
+
+    @property
+    def span(self) -> Tuple[float, float, float]:
+        """The whole trial, as a span of `Measurement`: waits for arrivals are part of a query."""
+        return (self.began_s, self.began_s + float(self.end_ns[-1]) / 1e9, len(self.end_ns))
 
     @property
     def late(self) -> Optional[int]:
@@ -460,6 +467,7 @@ def _load(rules: LoadRules, queries: int, found: _Outcome, ready: Ready) -> Load
             first_ms=ready.first_ms,
             rows_a_run=ready.rows_a_run,
             rates=part_rates(result.end_ns / 1e9, 0.0, 1),
+            spans=[result.span],
             primary=rules.primary_metric,
         ),
     )
@@ -638,6 +646,7 @@ class _Sender:
             end_ns=np.array(ends, dtype=np.int64),
             ended=ended,
             conditions=watch.stop(),
+            began_s=zero / 1e9,  # perf_counter and monotonic are one clock on Linux
         )
 
     def server(self, rate: float, *, gives_up: bool, so_far: str = "") -> Trial:
@@ -699,6 +708,7 @@ class _Sender:
             end_ns=np.array(ends, dtype=np.int64),
             ended=ended,
             conditions=watch.stop(),
+            began_s=zero / 1e9,
         )
 
     def _limits(self, queries: int) -> Tuple[Optional[int], int]:

@@ -314,3 +314,16 @@ def test_the_table_has_a_row_for_each_number_of_callers(capsys: pytest.CaptureFi
     first_words = [line.split()[0] for line in shown.splitlines() if line.split()]
     assert [each for each in first_words if each.isdigit()] == ["1", "2", "4"]
     assert "182" in shown, "the upper end of the throughput of two callers"
+
+
+def test_joules_have_a_column_where_they_are_known(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    show(*concurrency_table(a_curve()))
+    assert " J " not in capsys.readouterr().out
+    levels = [each | {"energy_j": 0.123} for each in concurrency_report()["levels"]]
+    show(*concurrency_table(a_curve(levels=levels)))
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("0.123" in line for line in lines) == 3
+    assert all(len(line) <= 80 for line in lines if line[:8].strip().isdigit())

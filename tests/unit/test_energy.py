@@ -275,6 +275,37 @@ def test_the_energy_of_an_inference_has_an_interval_and_what_is_above_idle_apart
     assert "longer user_time" in str(short["void"])
 
 
+def test_inferences_of_different_length_are_not_above_idle_by_their_length() -> None:
+    import time
+
+    measuring = Measuring(
+        sensor="ina219",
+        rail="power1",
+        method="power",
+        scope=BOARD,
+        chosen="test",
+        samples_per_s=100.0,
+        part_s=0.02,
+        idle_s=0.2,
+    )
+    measured = EnergyMeasurement(measuring, Supply(6.0))
+    measured.observe_idle()
+    measured.on_progress(None)
+    while measured._run.trace.readings < 2:
+        time.sleep(0.005)
+    began_s = time.monotonic()
+    time.sleep(0.3)
+    measured.stop()
+    spans, at_s = [], began_s
+    for place in range(28):  # the median of the parts is not their mean
+        spans.append((at_s, at_s + 0.01, 0.3 if place < 8 else 1.0))
+        at_s += 0.01
+    found = measured.report([spans])
+    assert found["void"] is None
+    assert found["per_inference"]["value"] == pytest.approx(0.06)  # type: ignore[index]
+    assert found["per_inference_above_idle"] is None
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -4,6 +4,7 @@ import itertools
 import sys
 import zipfile
 from collections import namedtuple
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from edgeyard.benchmark_api.sdk.model_folder import packed, read_folder, upload_name
 from edgeyard.devices.runner import generation
 from edgeyard.devices.runner.conditions import Watch
-from edgeyard.devices.runner.engine import GeneratingSession, Session
+from edgeyard.devices.runner.engine import GeneratingSession, Generation, Session
 from edgeyard.devices.runner.engines import find
 from edgeyard.devices.runner.generation import GenerationResult, measure_generation
 from edgeyard.devices.runner.generation_request import read_request
@@ -125,6 +126,64 @@ def test_the_output_is_that_of_the_most_probable_tokens(model: Any) -> None:
     found = measure(model, prompt_tokens=prompt, output_length=8)
     assert list(found.tokens) == expected
     assert found.varied == 0
+
+
+class SlowPrompts:
+    """A language model, and a clock of its own: prompts take longer than tokens."""
+
+    context_length, vocabulary, has_tokenizer = 100, 10, False
+    ended = False
+
+    def __init__(self, prompt_ms: float) -> None:
+        self.now_ns, self._prompt_ns, self._tokens = 0, int(1e6 * prompt_ms), 0
+
+    def clock(self) -> int:
+        return self.now_ns
+
+    def begin(self, prompt: Sequence[int], output_length: int) -> Generation:
+        self._tokens = 0
+        return self
+
+    def prefill(self) -> None:
+        self.now_ns += self._prompt_ns
+
+    def step(self) -> None:
+        self._tokens += 1
+        self.now_ns += 1_000_000
+
+    def logits(self) -> Any:
+        return np.zeros(self.vocabulary)
+
+    def tokens(self) -> Sequence[int]:
+        return [0] * self._tokens
+
+    def encode(self, text: str) -> Sequence[int]:
+        raise AssertionError(text)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        raise AssertionError(tokens)
+
+
+@pytest.mark.parametrize(
+    ("prompt_ms", "tokens_s", "requests_s"),
+    [(1.0, 1.0, 1.5), (30.0, 0.75, 4.0), (90.0, 0.75, 9.0), (900.0, 0.0, 16.0)],
+)
+def test_tokens_take_the_time_that_their_energy_needs_also_where_prompts_take_longer(
+    prompt_ms: float, tokens_s: float, requests_s: float
+) -> None:
+    session = SlowPrompts(prompt_ms)
+    found = measure_generation(
+        session,
+        read_request({"requests": 1, "prompt_length": 4, "output_length": 10}),
+        Watch(threads=1),
+        lambda percent, phase: None,
+        max_s=60,
+        max_warmup_s=0.0,
+        min_s=1.0,
+        clock=session.clock,
+    )
+    assert tokens_s <= found.token_ms.sum() / 1e3
+    assert sum(each.total_ns for each in found.requests) / 1e9 < requests_s + 1.1 + prompt_ms / 1e3
 
 
 def test_a_request_has_its_lengths_and_its_times_add_up(model: GeneratingSession) -> None:

@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 import pytest
 
+from edgeyard.benchmark_api.cli.output import show
+from edgeyard.benchmark_api.cli.soaks import soak_table
 from edgeyard.benchmark_api.figures.plots import plot_figure
 from edgeyard.benchmark_api.figures.soaks import soak_figures, soak_sentence
 from edgeyard.benchmark_api.figures.svg import svg_document
@@ -167,6 +169,21 @@ def test_what_no_soak_can_be_is_refused_at_submission(
     assert pointer in [each.pointer for each in refused(**fields)]
 
 
+@pytest.mark.parametrize(
+    ("soak", "window"),
+    [(0.6, 0.2), (0.3, 0.1), (2.1, 0.7), (1008, 0.7), (0.9, 0.3), ("2.4 s", 0.8)],
+)
+def test_a_soak_of_whole_windows_is_accepted_whatever_its_binary_digits(
+    soak: object, window: float
+) -> None:
+    assert read(soak=soak, soak_window=window).soak_window_s == window
+
+
+def test_a_soak_that_is_a_little_too_short_is_not_said_to_have_windows_enough() -> None:
+    (problem,) = refused(soak=29.99, soak_window=10)
+    assert problem.reason == "has 2.999 windows of 10 s"
+
+
 def test_a_soak_is_stored_and_shown_as_it_was_stated() -> None:
     found = read(soak="30m", soak_window="30 s")
     assert (found.soak_s, found.soak_window_s) == (1800, 30)
@@ -200,3 +217,13 @@ def test_the_sentence_says_when_it_was_steady_and_throttled() -> None:
     sentence = soak_sentence(a_soak(steady=None, throttling=never))
     assert "Not steady within 10 min" in sentence
     assert "reports neither" in sentence
+
+
+def test_joules_of_windows_have_a_column_where_they_are_known(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show(*soak_table(a_soak()))
+    assert " J " not in capsys.readouterr().out
+    windows = [each | {"energy_j": 0.123} for each in soak_report()["windows"]]
+    show(*soak_table(a_soak(windows=windows)))
+    assert capsys.readouterr().out.count("0.123") == len(windows)
