@@ -49,6 +49,6 @@ _LEVELS = (
     Column(title="95 %", of=_interval("p50", "_ms"), right=True),
     Column(title="p99 ms", of=_number("p99_ms"), right=True, whole=True),
     Column(title="95 %", of=_interval("p99", "_ms"), right=True),
-    Column(title="J", of=lambda row: three_digits(row.get("energy_j")), right=True),
+    Column(title="J", of=lambda row: three_digits(row.get("energy_j")), right=True, always=False),
     Column(title="KNEE", of=field("knee"), whole=True),
 )

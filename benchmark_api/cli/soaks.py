@@ -48,7 +48,7 @@ _WINDOWS = (
     Column(title="p50 ms", of=lambda row: three_digits(row["p50_ms"]), right=True, whole=True),
     Column(title="95 %", of=_interval, right=True),
     Column(title="p99 ms", of=lambda row: three_digits(row["p99_ms"]), right=True),
-    Column(title="J", of=lambda row: three_digits(row.get("energy_j")), right=True),
+    Column(title="J", of=lambda row: three_digits(row.get("energy_j")), right=True, always=False),
     Column(title="°C", of=lambda row: three_digits(row["temperature_c"]), right=True),
     Column(title="MHz", of=lambda row: three_digits(row["clock_mhz"]), right=True),
     Column(title="THROTTLED", of=lambda row: plain(row.get("throttled"))),

@@ -54,7 +54,7 @@ _MANY_TOKENS = 32
 _ENERGY_SHARE = 0.75
 """Of the time that what measures energy needs, so much has parts enough for an interval."""
 
-_LONG, _LONGEST = 4, 16
+_LONG, _MAX_LONG = 4, 16
 """When requests took so many times that time, this share is enough; and any is, as long prompts
 would never end."""
 
@@ -450,7 +450,7 @@ def _measured(
         if not min_s:
             return 1.0
         long = min(spent_s / _LONG, tokens_s / _ENERGY_SHARE)
-        return max(tokens_s, long, spent_s / _LONGEST) / min_s
+        return max(tokens_s, long, spent_s / _MAX_LONG) / min_s
 
     def look() -> None:
         watch.look()
