@@ -252,7 +252,7 @@ Size = Annotated[
 def _duration(value: object) -> float:
     seconds = duration_s(value)
     if not 0 < seconds <= MAX_DURATION_S:
-        raise ValueError("is outside of 0 to 30 days")
+        raise ValueError("is not above 0" if seconds <= 0 else "is more than 30 days")
     return seconds
 
 
@@ -298,7 +298,7 @@ def _callers(value: object) -> tuple[int, ...]:
     ]
     found = []
     for each in parts:
-        if isinstance(each, str) and re.fullmatch(r"\s*[0-9]{1,4}\s*", each):
+        if isinstance(each, str) and re.fullmatch(r"\s*[0-9]{1,9}\s*", each):
             each = int(each)
         if type(each) is not int:
             raise ValueError("is neither a number of callers nor a list of them")

@@ -159,11 +159,17 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
     kind = model.get("type")
     if not isinstance(kind, str) or not kind:
         raise _bad("does not state model.type")
+    vocabulary = _count(model, "vocab_size")
+    if len({each for each in ends if each < vocabulary}) == vocabulary:
+        raise _bad(
+            f"has all {vocabulary} tokens in model.eos_token_id: each output ends at its first "
+            "token, so that none can be measured"
+        )
     return GenaiFolder(
         kind=kind,
         decoder=filename,
         context_length=_count(model, "context_length"),
-        vocabulary=_count(model, "vocab_size"),
+        vocabulary=vocabulary,
         end_tokens=tuple(ends),
         has_tokenizer=TOKENIZER in others,
     )

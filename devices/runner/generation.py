@@ -484,6 +484,6 @@ def _check_logits(logits: NDArray[np.floating[Any]], tokens: int) -> None:
 def _ended_early(found: int, wanted: int) -> RunFailed:
     return RunFailed(
         "user_model",
-        f"the model ended its output at token {found} of {wanted}, although its end tokens are not "
-        "to be chosen: its eos_token_id leave no other token",
+        f"the model ended its output at token {found} of {wanted}, although the end tokens that "
+        "its genai_config.json states are never chosen",
     )

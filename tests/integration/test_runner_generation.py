@@ -13,7 +13,13 @@ import pytest
 from edgeyard.benchmark_api.sdk.model_folder import packed
 from edgeyard.devices.metrics import measured_metrics, primary_metric
 from edgeyard.scheduler.engine.reports import check_report
-from tests.builders.language_models import TINY_LLAMA, archive_of, ends_at_once, with_nan
+from tests.builders.language_models import (
+    TINY_LLAMA,
+    ends_at_once,
+    folder_of,
+    unchecked_archive,
+    with_nan,
+)
 from tests.builders.networks import DEMO
 from tests.builders.runner import UploadServer, make_task, upload_server
 from tests.integration.test_runner import failure_of, report_of
@@ -102,7 +108,7 @@ def test_a_failure_says_whose_fault_it_was(
 ) -> None:
     model: Path = {
         "nan": lambda: with_nan(tmp_path / "model"),
-        "ends": lambda: archive_of(tmp_path / "model", ends_at_once),
+        "ends": lambda: unchecked_archive(folder_of(tmp_path / "model", ends_at_once)),
         "another": lambda: DEMO / "digits.onnx",
         "engine": lambda: DEMO / "digits.onnx",
     }.get(fault, lambda: packed(TINY_LLAMA))()

@@ -300,6 +300,17 @@ def test_what_a_load_can_not_be_is_refused_with_its_field(
     assert pointer in [each.pointer for each in refused(**fields)]
 
 
+@pytest.mark.parametrize(
+    ("bound", "reason"),
+    [(0, "is not above 0"), (-1, "is not above 0"), ("40 days", "is more than")],
+)
+def test_a_time_that_is_none_is_refused_by_the_end_that_it_passes(
+    bound: object, reason: str
+) -> None:
+    (problem,) = refused(load="server", load_bound=bound)
+    assert problem.reason.startswith(reason)
+
+
 def test_a_load_is_stored_as_it_was_stated() -> None:
     stated = {"load": "server", "load_bound": "20 ms", "load_seed": 3, "load_duration": "1 min"}
     found = read(**stated, load_percentile=95)

@@ -302,12 +302,24 @@ def test_end_tokens_do_not_shorten_the_output(tmp_path: Path, model: GeneratingS
     assert first not in found.tokens
 
 
-def test_an_end_at_the_first_token_is_the_models_fault(tmp_path: Path) -> None:
-    session = generating(archive_of(tmp_path / "model", ends_at_once))
-    found = failure(measure, session, prompt_tokens=[5], output_length=4)
+class EndsAtOnce(SlowPrompts):
+    """A language model whose output has ended before its first token."""
+
+    ended = True
+
+
+def test_an_end_at_the_first_token_is_the_models_fault() -> None:
+    found = failure(measure, EndsAtOnce(1.0), prompt_tokens=[5], output_length=4)
     assert found.category == "user_model"
     assert "token 1 of 4" in found.sentence
-    assert "eos_token_id" in found.sentence
+    assert "genai_config.json" in found.sentence
+
+
+def test_a_model_all_of_whose_tokens_end_the_output_is_refused_before_it_is_sent(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(InvalidInput, match=r"all 259 tokens in model\.eos_token_id"):
+        packed(folder_of(tmp_path / "model", ends_at_once))
 
 
 def test_logits_that_are_no_numbers_are_the_models_fault(tmp_path: Path) -> None:
@@ -319,7 +331,7 @@ def test_logits_that_are_no_numbers_are_the_models_fault(tmp_path: Path) -> None
 def test_an_operator_that_the_engine_lacks_is_named(tmp_path: Path) -> None:
     found = failure(load, with_unknown_operator(tmp_path / "model"))
     assert found.category == "engine_unsupported"
-    assert "Teleport" in found.sentence
+    assert "this onnxruntime-genai has no operator 'Teleport' of version" in found.sentence
 
 
 def test_text_without_a_tokenizer_is_the_users_input(tmp_path: Path) -> None:

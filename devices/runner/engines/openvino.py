@@ -66,6 +66,7 @@ _UNSUPPORTED = re.compile(
     r"unsupported opset|Unsupported operation|not supported|NOT_IMPLEMENTED|No conversion rule",
     re.IGNORECASE,
 )
+_MISSING_OPERATORS = re.compile(r"No conversion rule found for operations: (.*?)(?: --|$)")
 _EXECUTED = "EXECUTED"
 _Layer = Tuple[str, str, str, float]
 """Name, operator, kernel, and microseconds of a run on average."""
@@ -352,10 +353,14 @@ def _translating(call: Callable[[], T]) -> T:
 def _translated(error: Exception, *, running: bool) -> RunFailed:
     """Return the failure that an exception of OpenVINO means."""
     lines = [line for line in str(error).splitlines() if not line.startswith("Exception from")]
-    text = " ".join(" ".join(lines).split())[:500]
+    whole = " ".join(" ".join(lines).split())
+    text = whole[:500]
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return RunFailed("out_of_memory", f"OpenVINO had not enough memory: {text}")
-    if not running and _UNSUPPORTED.search(text):
+    if missing := _MISSING_OPERATORS.search(whole):
+        names = missing[1][:200]
+        return RunFailed("engine_unsupported", f"this OpenVINO has no operator {names!r}")
+    if not running and _UNSUPPORTED.search(whole):
         return RunFailed("engine_unsupported", f"this OpenVINO can't run the model: {text}")
     doing = "failed while running" if running else "could not be loaded"
     return RunFailed("user_model", f"the model {doing}: {text}")

@@ -69,6 +69,7 @@ _TOO_NEW = re.compile(
     r"Unsupported model IR version|opset \d+ is under development|is not a registered function"
     r"|Could not find an implementation|NOT_IMPLEMENTED",
 )
+_MISSING_OPERATOR = re.compile(r"No Op registered for (\S+) with domain_version of (\d+)")
 
 
 class OrtSession:
@@ -293,6 +294,12 @@ def _spec(argument: Any, unranked: FrozenSet[str]) -> TensorSpec:
     return TensorSpec(name=argument.name, shape=shape, dtype=_DTYPES.get(kind, kind))
 
 
+def missing_operator(text: str) -> str:
+    """Return the operator, with its version, that onnxruntime's message names as unknown; or ""."""
+    found = _MISSING_OPERATOR.search(text)
+    return f"{found[1]!r} of version {found[2]}" if found else ""
+
+
 def _translating(call: Callable[[], T]) -> T:
     try:
         return call()
@@ -303,13 +310,16 @@ def _translating(call: Callable[[], T]) -> T:
 
 def _translated(error: Exception, *, running: bool) -> RunFailed:
     """Return the failure that an exception of onnxruntime means."""
-    text = " ".join(str(error).split())[:500]
+    whole = " ".join(str(error).split())
+    text = whole[:500]
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return RunFailed("out_of_memory", f"onnxruntime had not enough memory: {text}")
     kind = type(error).__name__
     # ValueError: onnxruntime's own Python layer misses an input
     if running and (kind == "InvalidArgument" or isinstance(error, ValueError)):
         return RunFailed("user_input", f"the model did not take its input: {text}")
+    if missing := missing_operator(whole):
+        return RunFailed("engine_unsupported", f"this onnxruntime has no operator {missing}")
     if kind == "NotImplemented" or _TOO_NEW.search(text):
         return RunFailed("engine_unsupported", f"this onnxruntime can't run the model: {text}")
     doing = "failed while running" if running else "could not be loaded"

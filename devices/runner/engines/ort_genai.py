@@ -22,6 +22,7 @@ from edgeyard.devices.runner.engine import (
     TensorSpec,
 )
 from edgeyard.devices.runner.engine_parameters import check_names, read_threads
+from edgeyard.devices.runner.engines.ort import missing_operator
 from edgeyard.devices.runner.feeds import check_feeds
 from edgeyard.devices.runner.genai_folder import GenaiFolder, open_genai, unpack
 from edgeyard.errors import RunFailed
@@ -35,7 +36,7 @@ INPUT, OUTPUT = "input_ids", "logits"
 _MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|Cannot allocate", re.IGNORECASE)
 _UNSUPPORTED = re.compile(
     r"Unsupported model|opset \d+ is under development|is not a registered function"
-    r"|Could not find an implementation|NOT_IMPLEMENTED|No Op registered",
+    r"|Could not find an implementation|NOT_IMPLEMENTED",
 )
 
 T = TypeVar("T")
@@ -214,10 +215,13 @@ def _translating(call: Callable[[], T], failed: str = "failed while running") ->
 
 def _translated(error: Exception, failed: str) -> RunFailed:
     """Return the failure that an exception of onnxruntime-genai means."""
-    text = " ".join(str(error).split())[:500]
+    whole = " ".join(str(error).split())
+    text = whole[:500]
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return RunFailed("out_of_memory", f"onnxruntime-genai had not enough memory: {text}")
-    if _UNSUPPORTED.search(text):
+    if missing := missing_operator(whole):
+        return RunFailed("engine_unsupported", f"this onnxruntime-genai has no operator {missing}")
+    if _UNSUPPORTED.search(whole):
         return RunFailed(
             "engine_unsupported", f"this onnxruntime-genai can't run the model: {text}"
         )
