@@ -45,7 +45,9 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Its name as the title of a column, with the unit, e.g. ``P50 ms``."""
+        """Its name as the title of a column, with the unit: ``P50 ms``, ``RUNS/s``."""
+        if self.unit == "1/s" and self.name.endswith("_per_s"):
+            return f"{self.name[: -len('_per_s')].replace('_', ' ').upper()}/s"
         return f"{self.name.replace('_', ' ').upper()} {self.unit}".strip()
 
     @property
