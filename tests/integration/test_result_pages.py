@@ -97,6 +97,25 @@ def test_callers_at_once_show_their_curve_and_its_knee(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
+    ("load", "reported", "parts"),
+    [("soak", soak_report(), "windows"), ("concurrency", concurrency_report(), "levels")],
+    ids=["soak", "concurrency"],
+)
+def test_parts_of_a_load_have_joules_where_they_are_known(
+    api: Api, load: str, reported: dict[str, Any], parts: str
+) -> None:
+    def page_of(**changes: object) -> str:
+        rows = [each | changes for each in reported[parts]]
+        report: Any = {load: reported | {parts: rows}}
+        return as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES), **report)}").text
+
+    assert "Energy of an inference</th>" not in page_of()
+    page = page_of(energy_j=0.123, energy_low_j=0.12, energy_high_j=0.13)
+    assert "Energy of an inference</th>" in page
+    assert page.count("0.123 J") == len(reported[parts])
+
+
+@pytest.mark.parametrize(
     "data",
     [
         b"",
