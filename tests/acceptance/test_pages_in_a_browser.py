@@ -117,6 +117,7 @@ def every_page(api: Api) -> list[str]:
         *("/ui/checks", f"/ui/checks/{check_id}", "/ui/usage?by=board", "/ui/usage?month=odd"),
         *("/ui/policies", "/ui/policies/native", "/ui/models", f"/ui/models/failure/{version}"),
         *("/ui/simulations", "/ui/simulations/run-one", "/ui/events"),
+        *("/ui/subscriptions", "/ui/alerts", "/ui/boards?state=odd"),
         *("/ui/benchmarks?status=odd", "/ui/nowhere", "/ui/sign-in"),
     ]
 
@@ -151,16 +152,25 @@ def test_an_open_page_shows_what_changes_without_a_reload(browser: Browser, api:
     benchmark_id = api.submit()
     sign_in(browser, api, "alice")
     browser.open(f"{api.url}/ui/benchmarks/{benchmark_id}")
-    browser.run("window.same = true; document.querySelector('[name=user_priority]').value = 7")
+    browser.run(
+        "window.same = true; document.querySelector('[name=user_priority]').value = 7;"
+        "document.querySelector('.share summary').click()"
+    )
     eventually(
         lambda: bool(browser.run("return document.querySelector('#changes')._htmx?.sse != null")),
         "the page listens",
     )
+    api.as_().post(f"/v1/benchmarks/{benchmark_id}/hold")
+    eventually(lambda: "Release" in browser.text(), "the page shows that it is held")
+    assert browser.run("return document.querySelector('[name=user_priority]').value") == "7"
+    assert browser.run("return document.querySelector('.share').open") is True
+    assert "None yet" in browser.text()
     api.as_().post(f"/v1/benchmarks/{benchmark_id}/cancel")
     eventually(lambda: "Run it again" in browser.text(), "the page shows that it was cancelled")
+    assert browser.run("return document.querySelector('[name=user_priority]')") is None
+    assert "yet" not in browser.text(), "no part of the page is of before"
     assert browser.run("return window.same") is True
     assert browser.run("return window.wrong") == []
-    assert browser.run("return document.querySelector('[name=user_priority]').value") == "7"
 
 
 def test_the_link_of_the_start_signs_its_admin_in(browser: Browser, tmp_path: Path) -> None:
