@@ -45,7 +45,7 @@ _LIMITED = frozenset({Role.SUBMITTER, Role.VIEWER})
 """Roles whose requests have the limits of users."""
 
 _READING = frozenset({"GET", "HEAD"})
-_READS_ONLY = "a viewer may only read: send the token of a submitter"
+_READS_ONLY = "a viewer may only read: use the account of a submitter"
 
 _TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
 
@@ -392,7 +392,7 @@ def only_operator(caller: Caller) -> Caller:
         Forbidden: Not an operator.
     """
     if not caller.is_operator:
-        raise Forbidden("only operators may do this: send the token of an operator")
+        raise Forbidden("only operators may do this: use the account of an operator")
     return caller
 
 

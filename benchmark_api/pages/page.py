@@ -18,6 +18,7 @@ import jinja2
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup
+from starlette.routing import Match
 
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
 from edgeyard.benchmark_api.figures.concurrency import concurrency_sentence
@@ -219,7 +220,7 @@ def problem_page(request: Request, answer: ProblemAnswer) -> Response:
     back = getattr(request.state, "next_page", None)
     if back is None:
         back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        back = back if reading else "/ui"
+        back = back if reading else _page_above(request)
     caller: Caller | None = getattr(request.state, "caller", None)
     typed: Mapping[str, str] = getattr(request.state, "typed", {})
     shown = page(
@@ -237,6 +238,17 @@ def problem_page(request: Request, answer: ProblemAnswer) -> Response:
         if name in answer.headers:
             shown.headers[name] = answer.headers[name]
     return shown
+
+
+def _page_above(request: Request) -> str:
+    """Return the page that a form is most likely on: the nearest one above its address."""
+    path: str = request.scope["path"]
+    while path.startswith("/ui/"):
+        scope = {**request.scope, "method": "GET", "path": path}
+        if any(each.matches(scope)[0] is Match.FULL for each in request.app.router.routes):
+            return quote(path)
+        path = path.rpartition("/")[0]
+    return "/ui"
 
 
 @cache
@@ -304,7 +316,7 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
 
     Control characters, which could hide or reorder what stands beside it, are shown as ``�``.
     """
-    whole = "" if text is None else str(text)
+    whole = "" if text is None else str(text).replace("\r\n", "\n")  # forms send both
     cut = whole[:limit] + ("…" if len(whole) > limit else "")
     if cut.isprintable():  # none of the categories below; most are, and tables have thousands
         return cut

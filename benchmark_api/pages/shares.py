@@ -30,6 +30,10 @@ router = APIRouter(include_in_schema=False)
 _NOT_SHOWN = ("user_id", "submit_time", "extra")
 """Fields of a job that a shared page leaves out: what might name users."""
 
+_GONE = (
+    "This link does not exist, was revoked, or has ended. Ask whoever sent it to you for a new one."
+)
+
 
 @router.get("/ui/shares")
 def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
@@ -50,8 +54,9 @@ def add(request: Request, form: SignedInForm, caller: BrowserUser, context: Ctx)
         first = [baseline] if baseline in ids else []
         wanted["benchmark_ids"] = [*first, *(each for each in ids if each not in first)]
     if days := form.text("days"):
-        if not (days.isascii() and days.isdecimal() and len(days) < 5):
-            raise InvalidInput.at("/days", "is no number of days", "1 to 365")
+        most = shares.MAX_LASTS.days
+        if not (days.isascii() and days.isdecimal() and len(days) < 5 and 1 <= int(days) <= most):
+            raise InvalidInput.at("/days", f"{days!r} is no number of days", f"1 to {most}")
         wanted["expires_at"] = context.services.clock.now() + timedelta(days=int(days))
     made = shares.add(json_body(**wanted), caller, context).content
     return _listed(request, caller, context, made)
@@ -68,11 +73,11 @@ def revoke(form: SignedInForm, share_id: str, caller: BrowserUser, context: Ctx)
 def shared(request: Request, secret: str, context: Ctx) -> Response:
     """What a link shows: nothing may be done there, and nobody is named."""
     limits_of(request).count_address(request.scope)
-    share, reader = shares.opened(secret, context)
     try:
+        share, reader = shares.opened(secret, context)
         values = _SHOWN[share.kind](share, reader, context)
     except NotFound:
-        raise NotFound("shared page", "of this address") from None
+        raise NotFound("shared page", "", _GONE) from None
     return page(request, "shared", None, share=share, **values)
 
 

@@ -34,7 +34,7 @@ def test_a_viewer_reads_the_lab_and_its_metrics_and_submits_nothing(api: Api) ->
     assert hall.get("/v1/benchmarks").json()["items"] == []
     refused = hall.post("/v1/benchmarks", json=description())
     assert refused.status_code == 403
-    assert refused.json()["detail"] == "a viewer may only read: send the token of a submitter"
+    assert refused.json()["detail"] == "a viewer may only read: use the account of a submitter"
 
 
 def test_a_submitter_s_token_may_be_one_that_only_reads(api: Api) -> None:
