@@ -35,6 +35,9 @@ _TYPES = dict(
 )
 """Texts of the types of acts, by name."""
 
+_SUBJECTS = ("model", "lineage", "policy", "scorer")
+"""Names in the data of a record, next to ids, that say what an act was done to."""
+
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 """The beginning of a time in a record."""
 
@@ -78,16 +81,23 @@ def log_of_acts(request: Request, caller: BrowserUser, context: Ctx) -> Response
 
 
 def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
-    """Return what an act changed: names with the values before and after; None: there was none.
+    """Return what an act was done to, and what it changed: names with values before and after.
+
+    None is a value that there was not, or what it was done to, which has one value alone.
 
     What the row shows already is left out: board, benchmark, who acted and why.
     """
     names = dict.fromkeys((*act.before, *act.after))
     shown = [(name, _value(act.before, name), _value(act.after, name)) for name in names]
+    subjects: list[tuple[str, str | None, str | None]] = [
+        (name, None, _value(act.data, name))
+        for name in act.data
+        if name not in names and (name in _SUBJECTS or name.endswith("_id"))
+    ]
     elsewhere = {None, act.board, act.benchmark_id, act.user_id, act.reason}
     return [
         (name, before, after)
-        for name, before, after in shown
+        for name, before, after in (*subjects, *shown)
         if before != after and not (before is None and after in elsewhere)
     ]
 

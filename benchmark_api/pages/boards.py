@@ -12,6 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser, Caller
+from edgeyard.benchmark_api.pages.filters import check_choice, stated
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number, see_other
 from edgeyard.benchmark_api.pages.results import results_of
@@ -21,6 +22,7 @@ from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.twin.joined import BoardState
 
 router = APIRouter(include_in_schema=False)
 
@@ -77,9 +79,14 @@ class Entry:
 @router.get("/ui/boards")
 def boards(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """All boards by host, with what runs there."""
-    query = request.query_params
+    query = stated(request)
     state, family = query.get("state", ""), query.get("family", "")
     found = lab.boards(caller, context).content
+    states = [each.value for each in BoardState]
+    families = sorted({each.family for each in found.items})
+    wrong: dict[str, str] = {}
+    check_choice(query, "state", states, wrong)
+    check_choice(query, "family", families, wrong)
     matching = sorted(
         (each for each in found.items if state in ("", each.state) and family in ("", each.family)),
         key=lambda each: (each.host, each.target_uid),
@@ -93,13 +100,15 @@ def boards(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         request,
         "boards",
         caller,
+        status=422 if wrong else 200,
         boards=found,
         hosts=list(hosts.items()),
         matching=len(matching),
         number=number,
         last=last,
-        states=sorted({each.state for each in found.items}),
-        families=sorted({each.family for each in found.items}),
+        states=states,
+        families=families,
+        wrong=wrong,
         state_wanted=state,
         family=family,
         jobs=_jobs(caller, context),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -42,7 +44,7 @@ def add(request: Request, form: SignedInForm, caller: BrowserUser, context: Ctx)
     try:
         subscriptions.add(json_body(**wanted), caller, context)
     except (InvalidInput, NotFound, Forbidden) as error:
-        return _listed(request, caller, context, form, error)
+        return _listed(request, caller, context, form, _mistakes(error))
     return see_other("/ui/subscriptions", "subscribed")
 
 
@@ -58,8 +60,9 @@ def _listed(
     caller: Caller,
     context: Context,
     typed: Form,
-    error: EdgeyardError | None = None,
+    wrong: Mapping[str, str] | None = None,
 ) -> Response:
+    mail = context.services.settings.smtp_host is not None
     topics = {
         topic.value: words
         for topic, words in _TOPICS.items()
@@ -69,11 +72,21 @@ def _listed(
         request,
         "subscriptions",
         caller,
-        status=422 if error else 200,
+        status=422 if wrong else 200,
         subscriptions=subscriptions.list_subscriptions(caller, context).content.items,
         messages=subscriptions.list_deliveries(caller, context, limit=SHOWN).content.items,
         topics=topics,
-        channels=[each.value for each in Channel],
+        channels=[each.value for each in Channel if each is not Channel.MAIL or mail],
         typed=typed,
-        error="" if error is None else str(error),
+        wrong=wrong or {},
     )
+
+
+def _mistakes(error: EdgeyardError) -> dict[str, str]:
+    """Return what is wrong, by the field that it stands next to."""
+    if not isinstance(error, InvalidInput):
+        return {"topic" if isinstance(error, Forbidden) else "about": str(error)}
+    return {
+        each.pointer.strip("/"): each.reason + (f": {each.accepted}" if each.accepted else "")
+        for each in error.errors
+    }

@@ -34,17 +34,17 @@ def report(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     now = month_of(at)
     with context.services.store.read() as uow:
         group = group_of(uow, caller.user, at)
-    if not wrong:
-        try:
-            found = usage.usage(caller, context, by=UsageBy(by), month=query.get("month")).content
-        except InvalidInput as error:
-            wrong["month"] = error.errors[0].reason
+    try:
+        shown = UsageBy.USER if wrong else UsageBy(by)
+        found = usage.usage(caller, context, by=shown, month=query.get("month")).content
+    except InvalidInput as error:
+        wrong["month"] = error.errors[0].reason
     return page(
         request,
         "usage",
         caller,
         status=422 if wrong else 200,
-        report=found,
+        report=None if wrong else found,
         group=group,
         by=by,
         month=found.month if found else query.get("month", now),

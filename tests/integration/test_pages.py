@@ -513,6 +513,44 @@ def test_a_filter_that_is_nonsense_is_named_beside_its_field(api: Api) -> None:
         assert f'id="wrong-{name}"' in answer.text
     assert 'value="keeps"' in answer.text
     assert as_(api, "alice").get("/ui/benchmarks?cursor=odd").status_code in (200, 422)
+    for path, fields in (
+        ("/ui/boards?state=odd&family=odd", ("state", "family")),
+        ("/ui/usage?month=odd&by=odd", ("month", "by")),
+    ):
+        answer = as_(api, "alice").get(path)
+        assert answer.status_code == 422
+        assert all(f'id="wrong-{name}"' in answer.text for name in fields), path
+
+
+def test_a_refused_form_names_each_mistake_once_and_leads_back_to_its_page(api: Api) -> None:
+    page = "/ui/boards/rpi4b-0001-0001"
+    refused = as_(api, "operator").post(f"{page}/lease", page, hours="x")
+    assert refused.status_code == 422
+    assert refused.text.count("is no number of hours") == 1
+    assert f'<a href="{page}">Go back</a>' in refused.text
+    share = as_(api, "alice").post("/ui/shares", "/ui/shares", benchmark_id="x", days="366")
+    assert "<strong><bdi>Days</bdi></strong>" in share.text
+    assert "1 to 365" in share.text
+
+
+def test_a_link_that_leads_nowhere_is_explained_to_somebody_without_an_account(api: Api) -> None:
+    found = Browser(api).get("/ui/shared/nothing")
+    assert found.status_code == 404
+    assert "was revoked, or has ended" in found.text
+    assert "/ui/benchmarks" not in found.text
+
+
+def test_messages_are_subscribed_to_with_mistakes_beside_their_fields(api: Api) -> None:
+    browser, page = as_(api, "alice"), "/ui/subscriptions"
+    board = {"topic": "board", "channel": "webhook"}
+    absent = browser.post(page, page, about=HOSTILE, **board)
+    assert absent.status_code == 422
+    assert 'id="wrong-about"' in absent.text
+    assert "<script>alert" not in absent.text
+    without = browser.post(page, page, about="rpi4b-0001-0001", **board)
+    assert 'id="wrong-channel"' in without.text
+    assert 'value="rpi4b-0001-0001"' in without.text, "what was typed is kept"
+    assert "<option>mail" not in without.text, "this server sends none"
 
 
 def test_empty_states_say_the_next_step(api: Api) -> None:

@@ -101,6 +101,7 @@ def test_an_operator_promotes_a_model_reads_its_report_and_rolls_it_back(api: Ap
     acts = browser.get("/ui/events?type=model.changed").text
     assert "Reason: <bdi>it is worse on rpi5" in acts
     assert "Reason: <bdi>good " in acts
+    assert f"model</bdi>: <bdi>failure/{version}</bdi>" in acts, "which model is stated"
 
 
 def test_simulations_are_listed_with_figures_and_link_to_their_reports(api: Api) -> None:
