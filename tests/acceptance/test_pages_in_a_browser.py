@@ -211,6 +211,7 @@ def test_a_dropped_file_is_submitted_and_its_page_shared(browser: Browser, api: 
         """
     )
     eventually(lambda: "would run now" in browser.text(), "what would happen stands there")
+    assert "is required" not in browser.text(), "no mistake stays beside a field that is filled in"
     command = "return document.querySelector('#same-1').textContent"
     assert "--model dropped.onnx" in str(browser.run(command))
     assert browser.run("return window.wrong") == []

@@ -34,6 +34,18 @@ for (const place of document.querySelectorAll("[data-drop]")) {
   });
 }
 
+// What was wrong with a field is not wrong with what is typed now: the preview says it anew.
+document.addEventListener("change", (event) => {
+  const name = event.target.name?.split(".")[0];
+  const mistakes = name ? document.querySelectorAll(`#job [data-of="${CSS.escape(name)}"]`) : [];
+  if (!mistakes.length) return;
+  for (const each of mistakes) each.remove();
+  for (const each of document.querySelectorAll(`#job [aria-describedby="wrong-${CSS.escape(name)}"]`)) {
+    each.removeAttribute("aria-describedby");
+    each.removeAttribute("aria-invalid");
+  }
+});
+
 // A hidden page requests nothing, and reloads its content when it is shown again.
 document.addEventListener("htmx:before:request", (event) => {
   const request = event.detail.ctx.request;
