@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import pytest
 
-KINDS = ("nomad", "docker", "ssh", "faketime", "browser", "prometheus")
+KINDS = ("nomad", "docker", "ssh", "faketime", "browser", "prometheus", "loadgen")
 """Markers of the tests that may be run a second time."""
 
 _TIMEOUT = pytest.StashKey[object]()

@@ -23,6 +23,8 @@ loadgen: Any = pytest.importorskip(
     "mlperf_loadgen", reason="mlcommons-loadgen has no wheel for this machine"
 )
 
+pytestmark = pytest.mark.loadgen
+
 RATE, SEED, QUERIES, SERVICE_S = 120.0, 7, 700, 0.005
 
 
