@@ -252,7 +252,7 @@ Size = Annotated[
 def _duration(value: object) -> float:
     seconds = duration_s(value)
     if not 0 < seconds <= MAX_DURATION_S:
-        raise ValueError("is not above 0" if seconds <= 0 else "is more than 30 days")
+        raise ValueError("is more than 30 days" if seconds else "is not above 0")
     return seconds
 
 

@@ -296,7 +296,8 @@ def test_inferences_of_different_length_are_not_above_idle_by_their_length() -> 
     began_s = time.monotonic()
     time.sleep(0.3)
     measured.stop()
-    spans, at_s = [], began_s
+    spans: list[tuple[float, float, float]] = []
+    at_s = began_s
     for place in range(28):  # the median of the parts is not their mean
         spans.append((at_s, at_s + 0.01, 0.3 if place < 8 else 1.0))
         at_s += 0.01

@@ -302,14 +302,14 @@ def test_end_tokens_do_not_shorten_the_output(tmp_path: Path, model: GeneratingS
     assert first not in found.tokens
 
 
-class EndsAtOnce(SlowPrompts):
+class ModelWithoutOutput(SlowPrompts):
     """A language model whose output has ended before its first token."""
 
     ended = True
 
 
 def test_an_end_at_the_first_token_is_the_models_fault() -> None:
-    found = failure(measure, EndsAtOnce(1.0), prompt_tokens=[5], output_length=4)
+    found = failure(measure, ModelWithoutOutput(1.0), prompt_tokens=[5], output_length=4)
     assert found.category == "user_model"
     assert "token 1 of 4" in found.sentence
     assert "genai_config.json" in found.sentence
