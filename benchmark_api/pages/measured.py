@@ -9,7 +9,7 @@ from edgeyard.benchmark_api.routes.views import table
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import interval_of_row, metric_of_row
-from edgeyard.devices.metrics import measured_metrics
+from edgeyard.devices.metrics import MeasuredMetric, measured_metrics
 from edgeyard.devices.sizes import size_text
 
 
@@ -31,12 +31,15 @@ class MeasuredNumber:
 
 
 def numbers_in_words(found: shapes.Results) -> list[tuple[str, str]]:
-    """Return plain name and text of the newest run's numbers, but its primary one."""
+    """Return plain name and text of the newest run's numbers, but its primary one.
+
+    A 95 % interval follows its number in brackets.
+    """
     newest = max(found.reports, key=lambda each: each.attempt, default=None)
     if newest is None:
         return []
     return [
-        (each.metric.title, _number_text(each.value, each.metric.unit))
+        (each.metric.title, _number_text(each))
         for each in measured_metrics(newest.report)
         if not each.primary
     ]
@@ -57,8 +60,13 @@ def generation_sentence(found: shapes.Results) -> str:
     )
 
 
-def _number_text(value: float, unit: str) -> str:
-    return size_text(int(value)) if unit == "B" else f"{number_text(value)} {unit}".strip()
+def _number_text(found: MeasuredMetric) -> str:
+    if found.metric.unit == "B":
+        return size_text(int(found.value))
+    text = f"{number_text(found.value)} {found.metric.unit}".strip()
+    if found.low is None or found.high is None:
+        return text
+    return f"{text} ({number_text(found.low)} to {number_text(found.high)})"
 
 
 def measured(row: shapes.ResultRow | None) -> MeasuredNumber | None:

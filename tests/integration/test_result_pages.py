@@ -286,7 +286,8 @@ def test_the_overview_names_faulty_scorers_and_what_helps(
 
 def test_the_numbers_of_a_language_model_are_in_words(api: Api) -> None:
     rate = {"value": 41.5, "unit": "1/s", "title": "tokens written per second", "better": "higher"}
-    first = {"value": 812.0, "unit": "ms", "title": "time to first token", "better": "lower"}
+    first: dict[str, Any] = {"value": 812.0, "unit": "ms", "title": "time to first token"}
+    first |= {"better": "lower", "ci95": [796.0, 828.0]}
     benchmark_id = measured(
         api,
         npy(LATENCIES),
@@ -296,7 +297,12 @@ def test_the_numbers_of_a_language_model_are_in_words(api: Api) -> None:
         generation={"prompt_length": 512, "output_length": 128, "requests": 10},
     )
     page = as_(api).get(f"/ui/benchmarks/{benchmark_id}").text
-    for words in ("41.5 1/s", "tokens written per second", "time to first token", "812 ms"):
+    for words in (
+        "41.5 1/s",
+        "tokens written per second",
+        "time to first token",
+        "812 ms (796 to 828)",
+    ):
         assert words in page
     assert "a prompt of 512 tokens" in page
     assert "<dt>inferences</dt>" not in page
