@@ -31,7 +31,7 @@ _NOT_SHOWN = ("user_id", "submit_time", "extra")
 """Fields of a job that a shared page leaves out: what might name users."""
 
 _GONE = (
-    "This link does not exist, was revoked, or has ended. Ask whoever sent it to you for a new one."
+    "This link does not exist, was revoked, or has ended. Ask the person who sent it for a new one."
 )
 
 
@@ -54,9 +54,11 @@ def add(request: Request, form: SignedInForm, caller: BrowserUser, context: Ctx)
         first = [baseline] if baseline in ids else []
         wanted["benchmark_ids"] = [*first, *(each for each in ids if each not in first)]
     if days := form.text("days"):
-        most = shares.MAX_LASTS.days
-        if not (days.isascii() and days.isdecimal() and len(days) < 5 and 1 <= int(days) <= most):
-            raise InvalidInput.at("/days", f"{days!r} is no number of days", f"1 to {most}")
+        max_days = shares.MAX_LASTS.days
+        if not (
+            days.isascii() and days.isdecimal() and len(days) < 5 and 1 <= int(days) <= max_days
+        ):
+            raise InvalidInput.at("/days", f"{days!r} is no number of days", f"1 to {max_days}")
         wanted["expires_at"] = context.services.clock.now() + timedelta(days=int(days))
     made = shares.add(json_body(**wanted), caller, context).content
     return _listed(request, caller, context, made)

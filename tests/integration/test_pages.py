@@ -40,6 +40,12 @@ AS_API: dict[tuple[str, str], tuple[str, str] | None] = {
     ("GET", "/ui/events"): ("GET", "/v1/events"),
     ("GET", "/ui/alerts"): ("GET", "/v1/alerts"),
     ("GET", "/ui/alerts/{change_id}"): ("GET", "/v1/alerts/{change_id}"),
+    ("GET", "/ui/subscriptions"): ("GET", "/v1/subscriptions"),
+    ("POST", "/ui/subscriptions"): None,
+    ("POST", "/ui/subscriptions/{subscription_id}/remove"): (
+        "DELETE",
+        "/v1/subscriptions/{subscription_id}",
+    ),
     ("GET", "/ui/checks"): ("GET", "/v1/checks"),
     ("GET", "/ui/checks/{check_id}"): ("GET", "/v1/checks/{check_id}"),
     ("GET", "/ui/usage"): ("GET", "/v1/usage"),
@@ -132,6 +138,8 @@ def things(api: Api, path: str) -> dict[str, str]:
         known |= names(api, path)
     if "benchmark_id" in path or path.startswith("/ui/compare"):
         known["benchmark_id"] = api.submit()
+    if path.startswith("/ui/subscriptions"):
+        known |= names(api, "/v1/subscriptions/{subscription_id}")
     if "check_id" in path or "change_id" in path:
         known |= names(api, path)
     if "share_id" in path:
@@ -273,7 +281,7 @@ def test_an_account_with_a_password_signs_in_and_out_everywhere(api: Api) -> Non
     assert operator.post("/v1/users", json=body).status_code == 201
     wrong = Browser(api).post("/ui/sign-in", email="petra@example.org", password="no")
     assert wrong.status_code == 401
-    assert "the e-mail address or the password is wrong" in wrong.text
+    assert "The e-mail address or the password is wrong" in wrong.text
     assert 'value="petra@example.org"' in wrong.text
     assert ">no<" not in wrong.text
     first, second, third = (Browser(api) for _ in range(3))
@@ -319,7 +327,7 @@ def test_a_link_signs_in_once_within_ten_minutes(api: Api) -> None:
     assert browser.get("/ui/queue").status_code == 200
     again = Browser(api).post("/ui/sign-in/link", page, code=code)
     assert again.status_code == 401
-    assert "the link was used" in again.text
+    assert "The link was used" in again.text
     late = links.make(token_id)
     api.clock.ahead += timedelta(seconds=601)
     try:
@@ -541,7 +549,10 @@ def test_a_link_that_leads_nowhere_is_explained_to_somebody_without_an_account(a
 
 
 def test_messages_are_subscribed_to_with_mistakes_beside_their_fields(api: Api) -> None:
-    browser, page = as_(api, "alice"), "/ui/subscriptions"
+    made = api.as_("operator").post("/v1/users", json={"user_id": "silent"})
+    assert made.status_code == 201
+    token = api.as_("operator").post("/v1/tokens", json={"user_id": "silent"}).json()["token"]
+    browser, page = Browser(api).signed_in(token), "/ui/subscriptions"
     board = {"topic": "board", "channel": "webhook"}
     absent = browser.post(page, page, about=HOSTILE, **board)
     assert absent.status_code == 422
@@ -551,6 +562,13 @@ def test_messages_are_subscribed_to_with_mistakes_beside_their_fields(api: Api) 
     assert 'id="wrong-channel"' in without.text
     assert 'value="rpi4b-0001-0001"' in without.text, "what was typed is kept"
     assert "<option>mail" not in without.text, "this server sends none"
+    known = names(api, "/v1/campaigns/{campaign_id}")
+    campaign = {"topic": "campaign", "channel": "webhook", "about": known["campaign_id"]}
+    others = browser.post(page, page, **campaign)
+    assert others.status_code == 422
+    assert "no campaign" in others.text
+    assert as_(api, "viewer").post(page, page, **campaign).status_code == 403
+    assert Browser(api).http.post(page, data=campaign).status_code == 401
 
 
 def test_empty_states_say_the_next_step(api: Api) -> None:

@@ -242,7 +242,8 @@ def test_a_result_leads_to_those_of_the_same_model_on_its_board(browser: Browser
 
 def test_a_history_has_a_drawing_with_marks_and_a_table(browser: Browser) -> None:
     text = shown(browser, "/ui/history?series=nightly.onnx&target_uid=rpi4b-0001-0001&runtime=ort")
-    assert text.count('class="edgeyard-change"') == 2 * 4  # large and small screens
+    # four facts that changed, and two changes of the level; for large and small screens
+    assert text.count('class="edgeyard-change"') == 2 * 6
     for change in ("ort version 1.23.1", "kernel 6.12.9", "firmware 2026-10-02", "model "):
         assert change in text
     assert text.count('data-label="Ended"') == 0
