@@ -1517,7 +1517,7 @@ READING = frozenset(
         *("render", "doctor", "limits", "attributes", "leases", "account", "diff", "compare"),
         *("download", "unfinished", "generate", "import", "pull", "export"),
         *("up", "status", "down"),  # of the test bed
-        "usage",
+        *("usage", "messages"),
     }
 )
 """Verbs that change nothing on a server, or none of whose changes is somebody's act."""
