@@ -103,6 +103,7 @@ def test_the_energy_of_a_language_model_is_that_of_a_token(
     latest_ms = max(np.quantile(token_ms, 0.99), token_ms.mean())
     assert 0.7 * np.median(token_ms) <= energy.value / 6.0 * 1e3 <= 1.3 * latest_ms
     assert energy.low is not None
+    assert energy.high is not None
     assert energy.low <= energy.value <= energy.high
 
 
