@@ -44,11 +44,17 @@ def _interval(name: str, unit: str) -> Callable[[Row], str]:
 _LEVELS = (
     Column(title="CALLERS", of=lambda row: f"{row['callers']}", right=True, whole=True),
     Column(title="RUNS/s", of=_number("runs_per_s"), right=True, whole=True),
-    Column(title="95 %", of=_interval("runs_per_s", ""), right=True),
+    Column(title="95 %", of=_interval("runs_per_s", ""), right=True, whole=True),
     Column(title="p50 ms", of=_number("p50_ms"), right=True, whole=True),
-    Column(title="95 %", of=_interval("p50", "_ms"), right=True),
+    Column(title="95 %", of=_interval("p50", "_ms"), right=True, whole=True),
     Column(title="p99 ms", of=_number("p99_ms"), right=True, whole=True),
-    Column(title="95 %", of=_interval("p99", "_ms"), right=True),
-    Column(title="J", of=lambda row: three_digits(row.get("energy_j")), right=True, always=False),
+    Column(title="95 %", of=_interval("p99", "_ms"), right=True, whole=True, yields=1),
+    Column(
+        title="J",
+        of=lambda row: three_digits(row.get("energy_j")),
+        right=True,
+        whole=True,
+        always=False,
+    ),
     Column(title="KNEE", of=field("knee"), whole=True),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,6 +221,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         "digits.ncnn.bin",
     ):
         (folder / name).write_bytes((DEMO / name).read_bytes())
+    shutil.copytree(DEMO / "tiny_llama", folder / "tiny_llama")
     (folder / "llm").mkdir()
     open_ids = model_of(
         [helper.make_node("Relu", ["ids"], ["y"])], {"ids": ["b", "n"]}, {"y": ["b", "n"]}

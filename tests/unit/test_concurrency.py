@@ -325,7 +325,7 @@ def test_the_table_has_a_row_for_each_number_of_callers(capsys: pytest.CaptureFi
 def test_joules_have_a_column_where_they_are_known(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
     show(*concurrency_table(a_curve()))
     assert " J " not in capsys.readouterr().out
     levels = [each | {"energy_j": 0.123} for each in concurrency_report()["levels"]]
