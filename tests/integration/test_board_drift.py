@@ -19,6 +19,8 @@ from tests.builders.measured import DAY, Measured, store_measured
 from tests.builders.records import an_outcome
 from tests.builders.series import change, key
 
+pytestmark = pytest.mark.xdist_group("board_drift")  # they share a server, and have an order
+
 BOARD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
 CANARY = "canary/digits-ort"
 
