@@ -231,7 +231,8 @@ def _report_failure(client: Client, submitted: Benchmark) -> list[str]:
         return [f"the broken model is {shown.status}, not failed"]
     out.print("A broken model [red]failed[/], and says why:")
     out.print(f"       {shown.failure.category}: {shown.failure.sentence}\n")
-    return [] if shown.failure.category == "user_model" else ["its failure is not user_model"]
+    is_known = shown.failure.category == "engine_unsupported"
+    return [] if is_known else [f"its failure is {shown.failure.category}"]
 
 
 def _report_waiting(client: Client, submitted: Benchmark) -> list[str]:

@@ -167,7 +167,7 @@ def test_a_benchmark_waits_for_an_offline_board_and_says_so(
     assert cancelled["status"] == "cancelled"
 
 
-def test_a_bad_model_fails_as_its_users_matter(server: Server, tmp_path: Path) -> None:
+def test_a_model_with_an_operator_that_its_engine_lacks_fails_at_once(server: Server, tmp_path: Path) -> None:
     bad = tmp_path / "bad.onnx"
     node = helper.make_node("NoSuchOperator", ["x"], ["y"])
     bad.write_bytes(model_of([node], {"x": [1, 4]}, {"y": [1, 4]}))
@@ -175,7 +175,8 @@ def test_a_bad_model_fails_as_its_users_matter(server: Server, tmp_path: Path) -
     ended = server.wait(submit(server, description(str(stored["name"]))))
     assert ended["status"] == "failed"
     failure = ended["failure"]
-    assert failure["category"] == "user_model"
+    assert failure["category"] == "engine_unsupported"
+    assert "NoSuchOperator" in failure["sentence"]
     attempts = ended["attempts"]
     assert len(attempts) == 1  # not tried again
 
