@@ -203,7 +203,7 @@ def _demo(clone: Path, environment: dict[str, str], *options: str) -> str:
         timeout=900,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    for expected in ("squeezenet", "TYPE2:", "TYPE3:", "board_offline", "user_model"):
+    for expected in ("squeezenet", "TYPE2:", "TYPE3:", "board_offline", "engine_unsupported"):
         assert expected in done.stdout
     assert "All checks passed." in done.stdout
     return done.stdout

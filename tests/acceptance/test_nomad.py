@@ -525,7 +525,7 @@ def test_a_broken_model_fails_with_the_runner_s_own_words(server: Server, tmp_pa
     ended = server.wait(benchmark_id, timeout_s=60)
     assert ended["status"] == "failed"
     failure = ended["failure"]
-    assert failure["category"] == "user_model"
+    assert failure["category"] == "engine_unsupported"
 
 
 def allocations(nomad: LoopbackNomad) -> list[dict[str, Any]]:

@@ -381,7 +381,7 @@ def test_what_goes_wrong_is_said_in_words_that_it_shows(
         """
     )
     assert found["bad"]["report"]["status"] == "failed"
-    assert found["bad"]["error_log"].startswith("user_model: ")
+    assert found["bad"]["error_log"].startswith("engine_unsupported: ")
     assert found["refused"] == [None] * len(found["refused"])
     for sentence in (
         f"did you mean {cluster.FAMILY}?",
