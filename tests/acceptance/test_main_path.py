@@ -167,7 +167,9 @@ def test_a_benchmark_waits_for_an_offline_board_and_says_so(
     assert cancelled["status"] == "cancelled"
 
 
-def test_a_model_with_an_operator_that_its_engine_lacks_fails_at_once(server: Server, tmp_path: Path) -> None:
+def test_a_model_with_an_operator_that_its_engine_lacks_fails_at_once(
+    server: Server, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad.onnx"
     node = helper.make_node("NoSuchOperator", ["x"], ["y"])
     bad.write_bytes(model_of([node], {"x": [1, 4]}, {"y": [1, 4]}))
