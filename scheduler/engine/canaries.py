@@ -21,14 +21,12 @@ from functools import partial
 from pathlib import Path
 
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.charging import open_own_account
+from edgeyard.scheduler.engine.own_runs import stored_model, submit_own
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
-    BenchmarkFile,
     BenchmarkType,
     Binding,
-    FileRole,
     IfUnavailable,
     JobDescription,
     Status,
@@ -157,22 +155,11 @@ class CanaryKeeper:
             uow.canaries.save(board)
             return False
         model = _oldest(board, models)
-        writer = self._files.writer(_MODEL_LIMIT)
-        writer.write(model.path.read_bytes())
-        stored = writer.commit()
-        file = BenchmarkFile(
-            role=FileRole.MODEL,
-            position=0,
-            name=model.path.name,
-            sha256=stored.sha256,
-            size_bytes=stored.size_bytes,
-        )
-        open_own_account(uow, CANARY_USER, now)
+        file = stored_model(self._files, model.path, _MODEL_LIMIT)
         description = _description(model, uid)
         if view.state is BoardState.QUARANTINED:  # for its drift: see `engine.drift`
             description = replace(description, tags=(*description.tags, PROBE_TAG))
-        made_id = self._new_id(description.family, description.runtime, now)
-        made = lifecycle.submit(uow, description, CANARY_USER, [file], now, benchmark_id=made_id)
+        made = submit_own(uow, description, CANARY_USER, file, now, self._new_id)
         uow.canaries.save(replace(board, benchmark_id=made.benchmark_id))
         logger.info(
             "canary sent",

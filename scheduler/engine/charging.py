@@ -29,7 +29,7 @@ from edgeyard.scheduler.model.decision import KeptIdle
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.model.tariff import Tariff
-from edgeyard.scheduler.model.users import Role, User
+from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.ports import UnitOfWork
 
 PROBER = "edgeyard-probe"
@@ -37,15 +37,6 @@ PROBER = "edgeyard-probe"
 
 OWN_USERS = frozenset({PROBER, CANARY_USER})
 """The users as whom Edgeyard itself submits: bounded by nothing, and charged for nothing."""
-
-
-def open_own_account(uow: UnitOfWork, user_id: str, now: datetime) -> None:
-    """Make the account of one of `OWN_USERS` unless it exists."""
-    try:
-        uow.accounts.user(user_id)
-    except NotFound:
-        user = User(user_id=user_id, role=Role.SUBMITTER, created_at=now, max_priority=10)
-        uow.accounts.add_user(user)
 
 
 def affordable(

@@ -18,17 +18,16 @@ from pathlib import Path
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.charging import PROBER, open_own_account
+from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.metrics import Observe
+from edgeyard.scheduler.engine.own_runs import stored_model, submit_own
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
-    BenchmarkFile,
     BenchmarkType,
     Binding,
-    FileRole,
     IfUnavailable,
     JobDescription,
     Status,
@@ -170,24 +169,12 @@ class QuarantineController:
             for engine in view.board.engines
         ):
             return False  # nothing to probe it with: an operator lifts it
-        writer = self._files.writer(_PROBE_LIMIT)
-        writer.write(PROBE_MODEL.read_bytes())
-        stored = writer.commit()
-        model = BenchmarkFile(
-            role=FileRole.MODEL,
-            position=0,
-            name=PROBE_MODEL.name,
-            sha256=stored.sha256,
-            size_bytes=stored.size_bytes,
-        )
+        model = stored_model(self._files, PROBE_MODEL, _PROBE_LIMIT)
 
         def send(uow: UnitOfWork) -> Benchmark | None:
             if uow.reservations.quarantines().get(seen.target_uid) != seen:
                 return None
-            open_own_account(uow, PROBER, now)
-            description = _description(view)
-            made_id = self._new_id(description.family, description.runtime, now)
-            made = lifecycle.submit(uow, description, PROBER, [model], now, benchmark_id=made_id)
+            made = submit_own(uow, _description(view), PROBER, model, now, self._new_id)
             uow.reservations.set_quarantine(
                 replace(
                     seen, probe_id=made.benchmark_id, probes=seen.probes + 1, next_probe_at=None
