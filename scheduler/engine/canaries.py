@@ -60,6 +60,7 @@ _WAIT_S = 600.0  # for a board that is in use when it would start; it is sent ag
 _RUNS = 500
 _MIN_HELD_S = 5.0  # counts for a canary that never ran: otherwise it would be due at once again
 _MODEL_LIMIT = 1 << 30
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 _ATTRIBUTES = ("cpu.model", "os.name", "os.kernel")
 _OF_REPORTS = ("firmware", "kernel")
@@ -114,23 +115,24 @@ class CanaryKeeper:
             return False
         now, views = self._clock.now(), self._boards()
         offered = {each.board.target_uid: self._offered(each) for each in views}
-        for board in known.values():
+        boards = dict(known)
+        for uid, board in known.items():
             if board.benchmark_id is not None and board.benchmark_id not in alive:
-                models = offered.get(board.target_uid, ())
-                self._store.transact(partial(_end, board, models, share, now))
+                end = partial(_end, board, offered.get(uid, ()), share, now)
+                boards[uid] = self._store.transact(end)
         if share <= 0.0:
             return False
         sent = 0
         for view in views:
-            models = offered[view.board.target_uid]
+            uid = view.board.target_uid
             is_free = view.state is BoardState.IDLE or (
                 view.state is BoardState.QUARANTINED
-                and view.board.target_uid in drifted
+                and uid in drifted
                 and view.holder is None
                 and not view.board.busy
             )
-            if is_free and models and sent < MAX_NEW:
-                sent += self._store.transact(partial(self._send_if_due, view, models, now))
+            if is_free and offered[uid] and sent < MAX_NEW:
+                sent += self._send_if_due(view, offered[uid], boards.get(uid), now)
         return sent > 0
 
     def _offered(self, view: BoardView) -> Sequence[CanaryModel]:
@@ -143,24 +145,46 @@ class CanaryKeeper:
         return [each for each in self._models if each.engine in engines]
 
     def _send_if_due(
-        self, view: BoardView, models: Sequence[CanaryModel], now: datetime, uow: UnitOfWork
+        self,
+        view: BoardView,
+        models: Sequence[CanaryModel],
+        seen: CanaryBoard | None,
+        now: datetime,
     ) -> bool:
-        uid = view.board.target_uid
-        board, facts = uow.canaries.all().get(uid), _facts(view)
-        if board is None:
-            board = CanaryBoard(target_uid=uid, facts=facts, changed_at=now, next_at=now)
-        elif {**board.facts, **facts} != board.facts:
-            board = _changed(uow, board, facts, now)
-        if board.benchmark_id is not None or board.next_at > now:
-            uow.canaries.save(board)
+        """Store what is new of a board's facts, and send the canary that is due there, if any.
+
+        Args:
+            view: A board that is free.
+            models: Those that it can run.
+            seen: What is stored of the board; None: nothing.
+            now: The time.
+        """
+        uid, facts = view.board.target_uid, _facts(view)
+        before = seen or CanaryBoard(target_uid=uid, facts=facts, changed_at=now, next_at=now)
+        board = _with_facts(before, facts, now)
+        is_due = board.benchmark_id is None and board.next_at <= now
+        if board == seen and not is_due:
             return False
-        model = _oldest(board, models)
-        file = stored_model(self._files, model.path, _MODEL_LIMIT)
-        description = _description(model, uid)
-        if view.state is BoardState.QUARANTINED:  # for its drift: see `engine.drift`
-            description = replace(description, tags=(*description.tags, PROBE_TAG))
-        made = submit_own(uow, description, CANARY_USER, file, now, self._new_id)
-        uow.canaries.save(replace(board, benchmark_id=made.benchmark_id))
+        model = _oldest(board, models) if is_due else None
+        file = None if model is None else stored_model(self._files, model.path, _MODEL_LIMIT)
+
+        def write(uow: UnitOfWork) -> Benchmark | None:
+            if uow.canaries.all().get(uid) != seen:
+                return None  # another server was quicker
+            _log_change(uow, before, board, now)
+            if model is None or file is None:
+                uow.canaries.save(board)
+                return None
+            description = _description(model, uid)
+            if view.state is BoardState.QUARANTINED:  # for its drift: see `engine.drift`
+                description = replace(description, tags=(*description.tags, PROBE_TAG))
+            made = submit_own(uow, description, CANARY_USER, file, now, self._new_id)
+            uow.canaries.save(replace(board, benchmark_id=made.benchmark_id))
+            return made
+
+        made = self._store.transact(write)
+        if made is None:
+            return False
         logger.info(
             "canary sent",
             extra={"event": "canary.sent", "target_uid": uid, "benchmark_id": made.benchmark_id},
@@ -170,35 +194,36 @@ class CanaryKeeper:
 
 def _oldest(board: CanaryBoard, models: Sequence[CanaryModel]) -> CanaryModel:
     """Return the canary that has not run on a board for longest, first one that never has."""
-    never = datetime.min.replace(tzinfo=UTC)
-    return min(models, key=lambda each: board.measured.get(each.name, never))
+    return min(models, key=lambda each: board.measured.get(each.name, _NEVER))
 
 
-def _changed(
-    uow: UnitOfWork, board: CanaryBoard, facts: Mapping[str, str], now: datetime
-) -> CanaryBoard:
-    """Take in the facts of a board; where one of them changed, each canary is due.
+def _with_facts(board: CanaryBoard, facts: Mapping[str, str], now: datetime) -> CanaryBoard:
+    """Return a board with its present facts; where one of them changed, each canary is due.
 
     A fact that was not known before says nothing.
     """
-    before = board.facts
-    changed = sorted(name for name in facts if before.get(name, facts[name]) != facts[name])
-    board = replace(board, facts={**before, **facts})
+    changed = any(board.facts.get(name, fact) != fact for name, fact in facts.items())
+    board = replace(board, facts={**board.facts, **facts})
+    return replace(board, changed_at=now, next_at=now) if changed else board
+
+
+def _log_change(uow: UnitOfWork, before: CanaryBoard, after: CanaryBoard, now: datetime) -> None:
+    """Record which facts of a board changed, if any did."""
+    changed = sorted(name for name, fact in before.facts.items() if after.facts[name] != fact)
     if not changed:
-        return board
+        return
     data: dict[str, object] = {
-        "target_uid": board.target_uid,
-        "before": {name: before[name] for name in changed},
-        "after": {name: facts[name] for name in changed},
+        "target_uid": after.target_uid,
+        "before": {name: before.facts[name] for name in changed},
+        "after": {name: after.facts[name] for name in changed},
     }
     uow.log.append(Event(at=now, kind="board.changed", data=data))
-    return replace(board, changed_at=now, next_at=now)
 
 
 def _end(
     seen: CanaryBoard, models: Sequence[CanaryModel], share: float, now: datetime, uow: UnitOfWork
-) -> None:
-    """Note how a canary ended, and when the next one is due.
+) -> CanaryBoard:
+    """Store how a canary ended, and when the next one is due; return what is stored then.
 
     Args:
         seen: As it was before.
@@ -209,7 +234,7 @@ def _end(
     """
     board = uow.canaries.all()[seen.target_uid]
     if board.benchmark_id is None or board.benchmark_id != seen.benchmark_id:
-        return
+        return board
     canary = next(iter(uow.benchmarks.get_many([board.benchmark_id])), None)
     board = replace(board, benchmark_id=None)
     is_measured = canary is not None and canary.status in (Status.COMPLETED, Status.FAILED)
@@ -219,14 +244,17 @@ def _end(
         if is_measured:
             name = canary.description.series.removeprefix(CANARY_LINEAGE)
             board = replace(board, measured={**board.measured, name: canary.submit_time})
-            board = _changed(uow, board, _reported(uow, canary), now)
+            changed = _with_facts(board, _reported(uow, canary), now)
+            _log_change(uow, board, changed, now)
+            board = changed
     # One that made way waits for its turn, so that the share holds.
-    never = datetime.min.replace(tzinfo=UTC)
-    others = any(board.measured.get(each.name, never) < board.changed_at for each in models)
+    others = any(board.measured.get(each.name, _NEVER) < board.changed_at for each in models)
     pause_s = held_s * (1.0 / share - 1.0) if share > 0.0 else 0.0
     if is_measured and others:
         pause_s = 0.0
-    uow.canaries.save(replace(board, next_at=since + timedelta(seconds=pause_s)))
+    board = replace(board, next_at=since + timedelta(seconds=pause_s))
+    uow.canaries.save(board)
+    return board
 
 
 def _held_s(uow: UnitOfWork, canary: Benchmark) -> float:
