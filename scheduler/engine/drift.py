@@ -8,10 +8,13 @@ lifts is not imposed again for the same drift.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 
 from edgeyard.scheduler.engine.quarantine import lift_quarantine, quarantine_board
 from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.canaries import BoardDrift
 from edgeyard.scheduler.ports import Store, UnitOfWork
 
 
@@ -27,30 +30,34 @@ def quarantine_drifted(store: Store, now: datetime, *, wanted: bool) -> bool:
         Unavailable: The store can't take it now.
     """
     with store.read() as uow:
-        if not _is_due(uow, wanted):
+        if not any(_due(uow, now, wanted)):
             return False
-    return store.transact(lambda uow: _step(uow, now, wanted))
+    return store.transact(partial(_step, now, wanted))
 
 
-def _is_due(uow: UnitOfWork, wanted: bool) -> bool:
+def _due(
+    uow: UnitOfWork, now: datetime, wanted: bool
+) -> tuple[Sequence[Quarantine], Sequence[Quarantine]]:
+    """Return the quarantines that are to be imposed, and those that are to be lifted."""
     known = uow.reservations.quarantines()
-    return any(each.of_drift and each.active for each in known.values()) or (
-        wanted and any(each.confirmed for each in uow.canaries.drifts().values())
-    )
+    active = [each for each in known.values() if each.of_drift and each.active]
+    drifts = uow.canaries.drifts() if wanted or active else {}
+    imposed = [
+        Quarantine(target_uid=uid, since=now, reason=drift.sentence)
+        for uid, drift in drifts.items()
+        if wanted and drift.confirmed and _is_news(drift, known.get(uid))
+    ]
+    return imposed, [each for each in active if each.target_uid not in drifts]
 
 
-def _step(uow: UnitOfWork, now: datetime, wanted: bool) -> bool:
-    known, drifts = uow.reservations.quarantines(), uow.canaries.drifts()
-    changed = False
-    for uid, drift in drifts.items() if wanted else ():
-        earlier = known.get(uid)
-        is_news = earlier is None or (not earlier.active and earlier.reason != drift.sentence)
-        if drift.confirmed and is_news:
-            made = Quarantine(target_uid=uid, since=now, reason=drift.sentence)
-            quarantine_board(uow, made, now)
-            changed = True
-    for uid, each in known.items():
-        if each.of_drift and each.active and uid not in drifts:
-            lift_quarantine(uow, each, now, by=None)
-            changed = True
-    return changed
+def _is_news(drift: BoardDrift, earlier: Quarantine | None) -> bool:
+    return earlier is None or (not earlier.active and earlier.reason != drift.sentence)
+
+
+def _step(now: datetime, wanted: bool, uow: UnitOfWork) -> bool:
+    imposed, lifted = _due(uow, now, wanted)
+    for each in imposed:
+        quarantine_board(uow, each, now)
+    for each in lifted:
+        lift_quarantine(uow, each, now, by=None)
+    return bool(imposed or lifted)
