@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from edgeyard.devices.model import ENGINE_PATTERN
+from edgeyard.scheduler.model.times import time_text
 
 CANARY_USER = "edgeyard-canary"
 """The user as whom Edgeyard runs canaries: bounded by nothing, charged for nothing, and below all
@@ -112,8 +113,7 @@ class BoardDrift:
         known = "confirmed" if self.confirmed else "suspected"
         return (
             f"the board drifted: the {self.metric} of {self.lineage} on {self.target_uid} changed "
-            f"by {100 * self.size:+.1f} % at {self.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC "
-            f"({known})"
+            f"by {100 * self.size:+.1f} % at {time_text(self.since)} ({known})"
         )
 
 
