@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.model.users import Role, User
@@ -55,6 +56,7 @@ _OF_TOPIC: Mapping[Topic, tuple[str, ...]] = {
 particular."""
 
 
+@cache  # each new event is compared with each subscription
 def event_types_of(topic: Topic) -> tuple[str, ...]:
     """Return the types of events that a subscription to this topic can be sent, by name."""
     sent = [kind for kind, each in EVENT_TYPES.items() if each.sent]
