@@ -203,8 +203,8 @@ class Explainer:
     @cached_property
     def _energies(self) -> tuple[NDArray[np.floating], ...]:
         """Return the predicted energy of each pair, and the ends of its 95 % interval."""
-        past = past_pairs(self._decided.batch, self._decided.scores.pairs)
-        return tuple(past.energies(quantile) for quantile in (0.5, 0.025, 0.975))
+        parts = past_pairs(self._decided.batch, self._decided.scores.pairs).energy_parts()
+        return tuple(parts.quantile(each) for each in (0.5, 0.025, 0.975))
 
 
 def _number(values: NDArray[np.floating], pair: int | None) -> float | None:

@@ -157,6 +157,11 @@ class RunTimeParts:
     error: Floats
     freedom: Floats
 
+    def quantile(self, quantile: float) -> Floats:
+        """Return a quantile of the next run's value, shape (pairs,); NaN: unknown."""
+        scale = np.sqrt(self.noise + self.error)
+        return np.exp(self.location + scale * student_quantiles(self.freedom, quantile))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FailureCauses:
@@ -274,14 +279,11 @@ class PastPairs:
 
     def run_times(self, quantile: float = 0.5) -> Floats:
         """Return the same as the function of that name."""
-        location, scale, freedom = self.run_time_distribution()
-        return np.exp(location + scale * student_quantiles(freedom, quantile))
+        return self.run_time_parts().quantile(quantile)
 
     def loading_times(self, quantile: float = 0.5) -> Floats:
         """Return a quantile of the seconds from placement to the task's start; NaN: unknown."""
-        found = self.loading_parts()
-        scale = np.sqrt(found.noise + found.error)
-        return np.exp(found.location + scale * student_quantiles(found.freedom, quantile))
+        return self.loading_parts().quantile(quantile)
 
     def run_time_distribution(self) -> tuple[Floats, Floats, Floats]:
         """Return the same as the function of that name."""
@@ -333,12 +335,6 @@ class PastPairs:
     def loading_parts(self) -> RunTimeParts:
         """Return the distribution of ln of the seconds from placement to the task's start."""
         return self._history.derived(_LoadingTimes).parts(self)
-
-    def energies(self, quantile: float = 0.5) -> Floats:
-        """Return a quantile of the joules of the next run, shape (pairs,); NaN: unknown."""
-        found = self.energy_parts()
-        scale = np.sqrt(found.noise + found.error)
-        return np.exp(found.location + scale * student_quantiles(found.freedom, quantile))
 
     def energy_parts(self) -> RunTimeParts:
         """Return the distribution of ln of the joules of the next run."""

@@ -67,7 +67,7 @@ def test_the_energy_of_the_next_run_is_predicted_with_an_interval() -> None:
     ]
     batch = batch_with(runs)
     past = past_pairs(batch, all_pairs(batch))
-    low, middle, high = (past.energies(each) for each in (0.025, 0.5, 0.975))
+    low, middle, high = (past.energy_parts().quantile(each) for each in (0.025, 0.5, 0.975))
     assert middle == pytest.approx([300.0, 900.0], rel=0.05)
     assert (low < middle).all()
     assert (middle < high).all()
@@ -117,7 +117,7 @@ def test_a_decision_states_predicted_joules_and_weighs_them() -> None:
 
 def test_runs_that_state_no_energy_predict_none() -> None:
     batch = batch_with([measured(uid, None, number) for number, uid in enumerate(UIDS * 5)])
-    assert np.isnan(past_pairs(batch, all_pairs(batch)).energies()).all()
+    assert np.isnan(past_pairs(batch, all_pairs(batch)).energy_parts().quantile(0.5)).all()
     assert np.isnan(Frugal().answer(batch, all_pairs(batch)).scores).all()
 
 
