@@ -71,11 +71,8 @@ def blame(
 
 
 def _shift_of(change: SeriesChange) -> Shift:
-    low, high = change.low, change.high
-    if change.confirmed_low is not None and change.confirmed_high is not None:
-        low, high = change.confirmed_low, change.confirmed_high
     sign = 1 if change.worse == (change.best_size > 0) else -1
-    ends = (sign * low, sign * high)
+    ends = [sign * each for each in change.best_interval]
     return Shift(slowdown=sign * change.best_size, low=min(ends), high=max(ends))
 
 

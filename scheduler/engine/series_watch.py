@@ -94,9 +94,7 @@ class SeriesWatch:
 
 def log_change(uow: UnitOfWork, change: SeriesChange, kind: str, now: datetime) -> None:
     """Record an event of a change, for the owner of its series."""
-    low, high = change.low, change.high
-    if change.confirmed_low is not None and change.confirmed_high is not None:
-        low, high = change.confirmed_low, change.confirmed_high
+    low, high = change.best_interval
     data = {
         "change_id": change.change_id,
         "series_id": change.key.series_id,

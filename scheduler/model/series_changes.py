@@ -135,6 +135,13 @@ class SeriesChange:
         """The size as it is known best: as a check has measured it, otherwise as suspected."""
         return self.size if self.confirmed_size is None else self.confirmed_size
 
+    @property
+    def best_interval(self) -> tuple[float, float]:
+        """The 95 % interval of `best_size`."""
+        if self.confirmed_low is None or self.confirmed_high is None:
+            return self.low, self.high
+        return self.confirmed_low, self.confirmed_high
+
     def sentence(self) -> str:
         """Return what changed in one sentence, without a full stop."""
         known = "" if self.status in ACTIVE_ALERTS else f" ({self.status.value})"
