@@ -77,7 +77,7 @@ def change_points(values: Sequence[float | None]) -> list[Change]:
         values: In the order of time; those that are None, NaN, infinite or not above 0 are left
             out. How much time lies between them has no effect.
     """
-    places = [at for at, each in enumerate(values) if _is_measured(each)]
+    places = [at for at, each in enumerate(values) if is_measured(each)]
     if len(places) < FIRST_CHANGE + MIN_SEGMENT:
         return []
     logs = np.log(np.array([values[at] for at in places], dtype=np.float64))
@@ -102,13 +102,14 @@ def level_shift(
     Returns:
         None where the old level has fewer than `MIN_SEGMENT` results, or the new one has none.
     """
-    old, new = ([each for each in values if _is_measured(each)] for values in (before, after))
+    old, new = ([each for each in values if is_measured(each)] for values in (before, after))
     if len(old) < MIN_SEGMENT or not new:
         return None
     return _shift(*(np.log(np.array(each, dtype=np.float64)) for each in (old, new)))
 
 
-def _is_measured(value: float | None) -> bool:
+def is_measured(value: float | None) -> bool:
+    """Return whether a result has a number of which a logarithm can be taken."""
     return value is not None and math.isfinite(value) and value > 0
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from edgeyard.devices.metrics import Metric
-from edgeyard.scheduler.decide.change_points import Change, change_points
+from edgeyard.scheduler.decide.change_points import Change, change_points, is_measured
 from edgeyard.scheduler.model.series import SeriesPoint, magnitude
 from edgeyard.scheduler.model.series_changes import (
     ACTIVE_ALERTS,
@@ -72,7 +72,7 @@ def suspicion(
     again = _due_again(points, earlier)
     earlier = [each for each in earlier if each not in again]
     points = _of_present_level(points, earlier)
-    measured = [at for at, each in enumerate(points) if _is_measured(each.value)]
+    measured = [at for at, each in enumerate(points) if is_measured(each.value)]
     if not measured:
         return None
     first_new = measured[-NEWEST:][0]
@@ -125,7 +125,7 @@ def _due_again(
     known = [each for each in earlier if each.status is not ChangeStatus.NOISE]
     if not known or known[0].status is not ChangeStatus.UNCONFIRMED:
         return ()
-    measured = [each for each in points if _is_measured(each.value)]
+    measured = [each for each in points if is_measured(each.value)]
     place = {each.benchmark_id: at for at, each in enumerate(measured)}
     if (begin := place.get(known[0].begin_id)) is None:
         return ()
@@ -147,10 +147,6 @@ def _of_present_level(
     known = {each.begin_id for each in earlier if each.status is not ChangeStatus.NOISE}
     begins = [at for at, each in enumerate(points) if each.benchmark_id in known]
     return points[begins[-1] :] if begins else points
-
-
-def _is_measured(value: float | None) -> bool:
-    return value is not None and math.isfinite(value) and value > 0
 
 
 def _is_known(change: Change, begin: SeriesPoint, earlier: Sequence[SeriesChange]) -> bool:
