@@ -84,12 +84,6 @@ class SeriesStore(Protocol):
         """Return changes of these series, newest first."""
         ...
 
-    def changes_on(
-        self, target_uid: str, status: Collection[ChangeStatus], *, limit: int
-    ) -> Sequence[SeriesChange]:
-        """Return changes of series on a board that have one of these statuses, newest first."""
-        ...
-
     def undecided(self) -> Sequence[SeriesChange]:
         """Return all changes that are being confirmed, and of each board the oldest suspected one.
 

@@ -61,7 +61,6 @@ _MEASURED = (
     .where(among(outcomes.c.benchmark_id), outcomes.c.failure_category.is_(None))
     .order_by(outcomes.c.seq)
 )
-_NEWEST_FIRST = (series_changes.c.found_at.desc(), series_changes.c.change_id.desc())
 _PLACED = (
     select(
         series_changes.c.change_id,
@@ -169,15 +168,6 @@ class SqlSeries(SeriesStore):
         query = select(series_changes).where(among(series_changes.c.series_id))
         found = [_change(row) for row in self._tx.rows_of(query, sorted(series_ids))]
         return sorted(found, key=lambda each: (each.found_at, each.change_id), reverse=True)[:limit]
-
-    def changes_on(
-        self, target_uid: str, status: Collection[ChangeStatus], *, limit: int
-    ) -> Sequence[SeriesChange]:
-        query = select(series_changes).where(
-            series_changes.c.target_uid == target_uid,
-            series_changes.c.status.in_([each.value for each in status]),
-        )
-        return [_change(row) for row in self._tx.rows(query.order_by(*_NEWEST_FIRST).limit(limit))]
 
     def undecided(self) -> Sequence[SeriesChange]:
         return [_change(row) for row in self._tx.rows(_UNDECIDED)]
