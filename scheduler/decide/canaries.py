@@ -1,13 +1,13 @@
-"""Canaries in decisions: below all ageing, on boards that nobody else wants, gone at once.
+"""Canaries in decisions: they get boards that no other benchmark needs, and are preempted at once.
 
-A cycle decides on all other benchmarks as if there were no canaries: a board that one holds counts
-as free, and those that share cores with it do. A benchmark that is given such a board has the
-canary stopped, whatever that one has done so far, and waits for no more than its end; the board is
-reserved for it until then. What is left when all others are served is handed to the canaries that
-wait (`left_over`), which are decided by `canary_policy` as a cycle of their own.
+A cycle decides on all other benchmarks as if there were no canaries: a board that a canary holds
+counts as free, and so do those that share cores with it. If a benchmark is given such a board, the
+canary is stopped at any progress, and the benchmark waits only for its end; the board is reserved
+for it until then. The boards that are left then go to the canaries that wait (`left_over`), which
+are decided by `canary_policy` as a cycle of their own.
 
-So a canary changes neither the order of the others nor who of them gets a board, nor how good a
-board: where another one that nobody gets has the same score, that one is taken instead of waiting.
+So canaries change neither the order of other benchmarks nor which of them get a board, nor how good
+that is: if a board with the same score is left, the benchmark gets that one instead of waiting.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from edgeyard.scheduler.model.decision import (
 from edgeyard.scheduler.prediction.timeline import Timeline, conflict_group
 
 ANY_PROGRESS = 100
-"""Threshold of those for which a canary makes way: it is stopped whatever it has done."""
+"""Threshold of benchmarks that preempt a canary: it is stopped at any progress."""
 
 KEPT_FREE = timedelta(minutes=10)
 """Before a reservation or a lease begins a board gets no canary for so long."""
@@ -92,7 +92,7 @@ def boards_of_canaries(batch: Batch, holders: Sequence[BoardHolder]) -> Mapping[
     return found
 
 
-def make_way(
+def preempt_canaries(
     batch: Batch,
     pending: Sequence[PendingBenchmark],
     priorities: Priorities,
@@ -101,9 +101,9 @@ def make_way(
     holders: Sequence[BoardHolder],
     instead: Callable[[int, int, NDArray[np.bool_]], int],
 ) -> tuple[Assignment, PreemptionPlan]:
-    """Let those wait whose boards canaries hold, and have these canaries stopped.
+    """Preempt the canaries whose boards other benchmarks are given; these wait for their ends.
 
-    Who could have another board that is just as good, and that nobody else gets, has that one.
+    A benchmark gets another board instead where one is just as good and no other benchmark gets it.
 
     Args:
         batch: Of the cycle, without canaries.
@@ -116,8 +116,8 @@ def make_way(
             among those that it is handed, shape (boards,); `NO_ROW` for none.
 
     Returns:
-        The assignment, in which these benchmarks have no board and no other has theirs; and whom
-        to stop for them. Of a gang no board is reserved, as for any preemption.
+        The assignment, in which these benchmarks have no board and no other benchmark has theirs;
+        and the canaries to stop for them. For a gang no board is reserved, as for any preemption.
     """
     canary_on = {
         batch.row_of_uid[each.target_uid]: each
@@ -215,14 +215,14 @@ def left_over(
     """Return the input of the cycle that decides on canaries, after all others.
 
     Args:
-        given: Of the cycle of the others.
-        decided: What that one found.
+        given: The input of the cycle that decided on all other benchmarks.
+        decided: The decisions of that cycle.
         canaries: Those that wait, each for the board that it names.
 
     Returns:
-        Those are not ready whose boards (or boards next to them) the others got, whose are kept or
-        cleared for one of them, or reserved or leased within `KEPT_FREE`. Canaries that run hold
-        theirs: none makes way for another one.
+        A canary is not ready if its board, or one that shares cores with it, went to another
+        benchmark, is held or cleared for one, or is reserved or leased within `KEPT_FREE`. Canaries
+        that run hold their boards: none is preempted for another canary.
     """
     assignment, timeline = decided.assignment, decided.timeline
     taken = (assignment.job_of_board != NO_ROW) | (assignment.blocked_by != NO_ROW)

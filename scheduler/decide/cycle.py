@@ -17,7 +17,7 @@ from edgeyard.scheduler.decide.binding import STRICT, AllowLists, bindings_of
 from edgeyard.scheduler.decide.canaries import (
     boards_of_canaries,
     equal_board,
-    make_way,
+    preempt_canaries,
     without_canaries,
 )
 from edgeyard.scheduler.decide.decisions import Decisions
@@ -248,7 +248,7 @@ def decide(
         explorer=Explorer(batch, pending, scores.pairs, scores.costs, policy.explore_share),
         max_joint_jobs=policy.max_joint_jobs,
     )
-    assignment, way = make_way(
+    assignment, for_canaries = preempt_canaries(
         batch,
         pending,
         points,
@@ -291,7 +291,7 @@ def decide(
             timeline=timeline,
             assignment=assignment,
             planner=planner,
-            preempted=way.joined(preempted),
+            preempted=for_canaries.joined(preempted),
             holders=given.holders,
         )
     )

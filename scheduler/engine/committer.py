@@ -345,7 +345,7 @@ class Committer:
         return [benchmark.benchmark_id for benchmark in ended if benchmark is not None]
 
     def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> tuple[Attempt, Benchmark]:
-        stop = lifecycle.make_way if preemption.of_canary else lifecycle.preempt
+        stop = lifecycle.preempt_canary if preemption.of_canary else lifecycle.preempt
         attempt, urgent = stop(uow, preemption, self._clock.now())
         logger.info(
             "benchmark preempted",

@@ -545,11 +545,14 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> tuple[Att
     return saved, waits
 
 
-def make_way(uow: UnitOfWork, preemption: Preemption, now: datetime) -> tuple[Attempt, Benchmark]:
-    """Stop a canary for a benchmark that gets its board, wherever the canary's attempt is by now.
+def preempt_canary(
+    uow: UnitOfWork, preemption: Preemption, now: datetime
+) -> tuple[Attempt, Benchmark]:
+    """Stop a canary for a benchmark that gets its board, in whatever state its attempt is.
 
-    It is at its end; but a running one of a check goes back into the queue, as the check would end
-    with it. The board is reserved for the benchmark, unless that starts together with others.
+    The canary is cancelled. A running one that belongs to a check goes back into the queue instead,
+    because the check would end with it. The board is reserved for the benchmark unless that starts
+    together with others.
 
     Returns:
         The attempt that is being stopped, and the benchmark.
