@@ -61,7 +61,7 @@ class PriorityMode(StrEnum):
     FIFO = "fifo"  # one constant for all: order of submission
 
 
-_OF_ENERGY, _OF_COSTS = "frugal", "expected_cost"
+_ENERGY_SCORER, _COST_AGGREGATOR = "frugal", "expected_cost"
 """The scorer whose weight is ``energy_weight_s_per_j``, and the aggregator that counts joules."""
 
 
@@ -426,9 +426,11 @@ def _policy(table: _Table) -> Policy:
         each.done()
     energy_weight_s_per_j = table.number("energy_weight_s_per_j", 0.0, 1e6, default=0.0)
     if energy_weight_s_per_j:
-        scorers.append(ScorerChoice(name=_OF_ENERGY, weight=energy_weight_s_per_j))
-        if table.text("aggregator") != _OF_COSTS:
-            table.wrong("energy_weight_s_per_j", f"must be 0 unless aggregator = {_OF_COSTS!r}")
+        scorers.append(ScorerChoice(name=_ENERGY_SCORER, weight=energy_weight_s_per_j))
+        if table.text("aggregator") != _COST_AGGREGATOR:
+            table.wrong(
+                "energy_weight_s_per_j", f"must be 0 unless aggregator = {_COST_AGGREGATOR!r}"
+            )
     repeated = {each.name for each in scorers if [s.name for s in scorers].count(each.name) > 1}
     for name in sorted(repeated):
         table.wrong("scorers", f"{name!r} is named twice")

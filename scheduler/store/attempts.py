@@ -15,7 +15,7 @@ from edgeyard.scheduler.model.history import PastRunColumns, RepeatedNumber
 from edgeyard.scheduler.ports import Attempts
 from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import (
-    OF_OTHERS,
+    NOT_OF_CANARIES,
     PAST_RUN_COLUMNS,
     Row,
     attempt_of,
@@ -90,7 +90,7 @@ _LAST_OUTCOME = (
 )
 _RUNS_AFTER = (
     select(*PAST_RUN_COLUMNS)
-    .where(outcomes.c.seq > bindparam("after"), outcomes.c.target_uid.is_not(None), OF_OTHERS)
+    .where(outcomes.c.seq > bindparam("after"), outcomes.c.target_uid.is_not(None), NOT_OF_CANARIES)
     .order_by(outcomes.c.seq.desc())
     .limit(bindparam("newest"))
 )
@@ -102,7 +102,7 @@ _REPEATED = (
         outcomes.c.primary_value,
         outcomes.c.primary_error,
     )
-    .where(text(IS_REPEATABLE), OF_OTHERS)
+    .where(text(IS_REPEATABLE), NOT_OF_CANARIES)
     .order_by(outcomes.c.seq.desc())
     .limit(bindparam("newest"))
 )
@@ -235,7 +235,9 @@ class SqlAttempts(Attempts):
 
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
         query = (
-            select(outcomes).where(_COUNTS, OF_OTHERS).order_by(outcomes.c.ended_at, outcomes.c.seq)
+            select(outcomes)
+            .where(_COUNTS, NOT_OF_CANARIES)
+            .order_by(outcomes.c.ended_at, outcomes.c.seq)
         )
         if since is not None:
             query = query.where(outcomes.c.ended_at >= since)

@@ -14,7 +14,7 @@ from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
 from edgeyard.scheduler.model.history import History, PastRunColumns
 from edgeyard.scheduler.ports import Cycles
-from edgeyard.scheduler.store.rows import OF_OTHERS, PAST_RUN_COLUMNS, past_runs_of
+from edgeyard.scheduler.store.rows import NOT_OF_CANARIES, PAST_RUN_COLUMNS, past_runs_of
 from edgeyard.scheduler.store.tables import (
     cycle_parts,
     cycles,
@@ -33,7 +33,7 @@ _RUNS = (
     .where(
         outcomes.c.seq.between(bindparam("first"), bindparam("last")),
         outcomes.c.target_uid.is_not(None),
-        OF_OTHERS,
+        NOT_OF_CANARIES,
     )
     .order_by(outcomes.c.seq)
 )

@@ -145,8 +145,8 @@ def repeated_number_of(row: Row) -> RepeatedNumber:
     )
 
 
-OF_OTHERS = outcomes.c.user_id.is_distinct_from(CANARY_USER)
-"""Outcomes of which decisions learn: those of all but canaries."""
+NOT_OF_CANARIES = outcomes.c.user_id.is_distinct_from(CANARY_USER)
+"""Outcomes from which decisions learn."""
 
 PAST_RUN_COLUMNS = (
     outcomes.c.target_uid,

@@ -8,7 +8,7 @@ from alembic import op
 revision = "0073"
 down_revision = "0072"
 
-_NEVER = sa.text("next_at IS NOT NULL")
+_WAITING = sa.text("next_at IS NOT NULL")
 
 
 def upgrade() -> None:
@@ -63,8 +63,8 @@ def upgrade() -> None:
         "ix_deliveries_next_at",
         "deliveries",
         ["next_at"],
-        sqlite_where=_NEVER,
-        postgresql_where=_NEVER,
+        sqlite_where=_WAITING,
+        postgresql_where=_WAITING,
     )
     mark = op.create_table(
         "subscription_mark",
