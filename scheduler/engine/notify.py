@@ -1,11 +1,11 @@
-"""Sends word of events to the users who subscribed to it, each message once.
+"""Sends messages about events to the users that subscribed to them, each message once.
 
-The event log is followed from the last event that was processed. What subscribers are to know
-becomes rows in the store in the same transaction, so that neither a crash nor a restart loses or
-doubles them; the rows remain as the log of what was sent. A receiver may still get a message twice
+The event log is followed from the last event that was processed. Messages are stored in the same
+transaction as its number, so that neither a crash nor a restart loses or doubles them; they remain
+stored as the log of messages. A receiver may still get a message twice
 if its answer was lost; both have the same id.
 
-A user who may not see any more what a message is about is not sent it: that is looked at when a
+No message is sent to a user that may no longer see its subject: permission is checked when the
 message is made, and again before each try.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -60,7 +60,7 @@ MAX_DELIVERY_WAIT_S = 1.0
 """Maximum wait of one reading of the log for the messages that it has begun to send."""
 
 _SEEN_EVERY = 10_000
-"""Events for nobody after which it is stored that they were processed."""
+"""Events without a subscriber after which it is stored that they were processed."""
 
 _OF_BENCHMARKS, _OF_ALERTS, _OF_BOARDS = "benchmark.", "alert.", "board."
 _OF_MODELS = "model.state"
@@ -82,7 +82,7 @@ MessagesPerDay = Callable[[Channel], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbound:
-    """What messages leave by.
+    """The ways by which messages are sent.
 
     Attributes:
         post: Posts to webhooks.
@@ -113,8 +113,8 @@ class _Message:
     """An event that is sent, with what subscriptions name.
 
     Attributes:
-        owner_id: Whose thing it is about; None: it is about the lab.
-        series: Lineage, and ids of series.
+        owner_id: Owner of the benchmark or alert that it is about; None: it is about the lab.
+        series: Lineage and id of the series that it is about.
     """
 
     event: Event
@@ -328,7 +328,7 @@ class Notifier:
                 return
 
     def _one(self, delivery: Delivery) -> bool:
-        """Try one; whether the next may be tried at once."""
+        """Try to send one message; return whether the next one may be tried at once."""
         user_id, channel = delivery.user_id, delivery.channel
         with self._store.read() as uow:
             may = _may_receive(_user(uow, user_id), delivery)
@@ -441,9 +441,8 @@ def _thing(message: _Message) -> str:
     return _NO_THING
 
 
-def _messages(uow: UnitOfWork, sent: Iterable[tuple[Event, str]]) -> Sequence[_Message]:
+def _messages(uow: UnitOfWork, sent: Sequence[tuple[Event, str]]) -> Sequence[_Message]:
     """Return events with what subscriptions name: the campaign and the series of a benchmark."""
-    sent = list(sent)
     ids = {each.benchmark_id for each, _ in sent if each.benchmark_id is not None}
     benchmarks = {each.benchmark_id: each for each in uow.benchmarks.get_many(sorted(ids))}
     messages = []

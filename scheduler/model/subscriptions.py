@@ -1,4 +1,4 @@
-"""Who is sent word of what, and the messages that are sent, tried again, or were not sent."""
+"""Subscriptions of users to events, and the messages that are sent to them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Topic(StrEnum):
     CAMPAIGN = "campaign"  # the benchmarks of a campaign
     SERIES = "series"  # the benchmarks and alerts of a lineage, or of one of its series
     BOARD = "board"  # the state of a board, and alerts on it
-    LAB = "lab"  # what operators are to know: boards, servers, models, plugins
+    LAB = "lab"  # boards, servers, models and plugins; for operators
 
 
 class Channel(StrEnum):
-    """The way of a message."""
+    """The way by which a message is sent."""
 
     MAIL = "mail"  # to the e-mail address of the account
     WEBHOOK = "webhook"  # to the webhook of the account
@@ -36,15 +36,15 @@ class DeliveryState(StrEnum):
     WAITING = "waiting"  # not sent yet, or tried without success and tried again
     SENT = "sent"
     FAILED = "failed"  # given up
-    LIMITED = "limited"  # not sent: the user has had as many as they get in a day
-    WITHHELD = "withheld"  # not sent: the user may not see any more what it is about
+    LIMITED = "limited"  # not sent: it is above the user's limit of the day
+    WITHHELD = "withheld"  # not sent: the user may no longer see its subject
 
 
 LIMIT_MESSAGE = "message.limit"
 """Type of the message that states that a user is sent nothing more until the next day."""
 
 _FOR_SUBSCRIBERS = frozenset({"board.drained", "board.resumed"})
-"""Acts of operators, who are not sent them as operators."""
+"""Acts of operators: subscriptions to boards are sent these, and those to the lab are not."""
 
 _OF_TOPIC: Mapping[Topic, tuple[str, ...]] = {
     Topic.USER: ("benchmark.", "alert."),
@@ -52,8 +52,7 @@ _OF_TOPIC: Mapping[Topic, tuple[str, ...]] = {
     Topic.SERIES: ("benchmark.", "alert."),
     Topic.BOARD: ("board.", "alert."),
 }
-"""Beginnings of the types of events that a topic has; `Topic.LAB` has those of nobody in
-particular."""
+"""Prefixes of a topic's event types; `Topic.LAB` has the types that no user owns."""
 
 
 @cache  # each new event is compared with each subscription
@@ -70,7 +69,7 @@ def event_types_of(topic: Topic) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A user's wish to be sent word.
+    """A user's request for messages about a topic.
 
     Attributes:
         about: Id of the user, campaign or board; name of the lineage, or id of the series; "" for
@@ -125,8 +124,9 @@ class Delivery:
     Attributes:
         subscription_id: The subscription that it was made for.
         kind: Type of the message: that of its event, or `LIMIT_MESSAGE`.
-        owner_id: Whose thing it is about: only they and operators are sent it; None: everybody's.
-        for_operators: Only operators are sent it.
+        owner_id: Owner of its subject: it is sent only to this user and to operators; None: every
+            user may receive it.
+        for_operators: It is sent only to operators.
         body: JSON of what happened, from which the message is made; a webhook of Edgeyard's own
             format is sent and signed it as it is.
         recipient: Where the last try went: an e-mail address, or the host of a webhook; "" before
@@ -156,12 +156,12 @@ class Delivery:
 
 
 def may_receive(user: User, owner_id: str | None, *, for_operators: bool) -> bool:
-    """Return whether a user may be sent word of a thing.
+    """Return whether a user may receive messages about a thing.
 
     Args:
         user: As the account is now.
-        owner_id: Whose the thing is; None: everybody may see it.
-        for_operators: It is for operators alone.
+        owner_id: Owner of the thing; None: everybody may see it.
+        for_operators: Only operators may receive them.
     """
     if user.disabled or user.role is Role.HOST:
         return False

@@ -79,7 +79,7 @@ class MailSend(Protocol):
         """Try once to send a message; the time is bounded.
 
         Args:
-            address: Of the one who is to get it.
+            address: E-mail address of the recipient.
             message_id: The same for each try, so that mail programs show it once.
             message: What happened, as a webhook is posted it.
             cancelled: Returns whether to give up; called several times a second.
