@@ -1,9 +1,9 @@
 """Quarantine of boards whose drift is confirmed, where the lab wants that.
 
-It lasts as long as the alert of the canary's series: it is lifted when that is resolved, because
-the board's level is back or an operator says so, or dismissed. Canaries, and the checks of their
-changes, run on such a board all the same, as they show when the level is back. What an operator
-lifts is not imposed again for the same drift.
+A quarantine lasts as long as the alert of the canary's series: it is lifted when the alert is
+resolved, because the board's level is back or by an operator, or dismissed. Canaries and the checks
+of their changes still run on such a board, because they show when the level is back. A quarantine
+that an operator lifted is not imposed again for the same drift.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def quarantine_drifted(store: Store, now: datetime, *, wanted: bool) -> bool:
     Args:
         store: Has the changes of canaries' series, and the quarantines.
         now: The time.
-        wanted: Whether boards are put into quarantine; what is there is lifted in any case.
+        wanted: Whether quarantines are imposed; those that exist are lifted in any case.
 
     Raises:
         Unavailable: The store can't take it now.

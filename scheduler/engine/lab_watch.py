@@ -1,7 +1,7 @@
-"""Notices what operators are to know of the lab, and puts it into the event log once.
+"""Reports conditions of the lab to operators: one event at its beginning, one at its end.
 
-A condition is stored when it was reported, so that neither a restart nor another leader reports it
-again, and is forgotten when it has ended. What comes and goes within seconds is not reported.
+A condition is stored when it is reported, so that neither a restart nor another leader reports it
+again, and is removed when it has ended. Conditions that last only for seconds are not reported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 
 CHECK_S = 5.0
-"""Interval between two looks."""
+"""Interval between two readings of the lab's state."""
 
 OFFLINE_S = 300.0
 """A board is offline for so long before that is reported: it may only restart."""
@@ -39,12 +39,12 @@ class _Rule:
     Attributes:
         ends: Type of the event at its end.
         after_s: How long it holds before it is reported, s.
-        names: Field of the event's data that has what it is about; "" for the lab.
+        field: Field of the event's data with the id of the board or scorer; "" for the lab.
     """
 
     ends: str
     after_s: float
-    names: str
+    field: str
 
 
 _RULES: Mapping[str, _Rule] = {
@@ -87,7 +87,7 @@ class LabWatch:
         self._since_s: dict[str, float] = {}
 
     def run(self) -> None:
-        """Look once; write only what has changed."""
+        """Read the state of the lab once, and store and report what has changed."""
         now, now_s = self._clock.now(), self._clock.monotonic_s()
         stale = self._sources.twin_age_s() > self._sources.max_twin_age_s
         boards = {} if stale else {each.board.target_uid: each for each in self._sources.boards()}
@@ -169,9 +169,9 @@ def _kind(condition: LabCondition) -> str:
 
 
 def _event(kind: str, condition: LabCondition, **data: object) -> Event:
-    named = _RULES[_kind(condition)].names
+    field = _RULES[_kind(condition)].field
     return Event(
         at=condition.since,
         kind=kind,
-        data={**({named: condition.about} if named else {}), **data},
+        data={**({field: condition.about} if field else {}), **data},
     )

@@ -15,11 +15,10 @@ CANARY_USER = "edgeyard-canary"
 others in every decision."""
 
 CANARY_LINEAGE = "canary/"
-"""Begin of the names of canaries' series; those of other users are no canaries'."""
-
+"""Prefix of the lineages of canaries; series of other users are no canaries even with it."""
 
 PROBE_TAG = "probe"
-"""Tag of a canary that runs although its board is in quarantine, as that is for its drift."""
+"""Tag of a canary that may run on its board in quarantine: the quarantine is for a drift."""
 
 BOARD_DRIFTED = "board_drifted"
 """Code of the reason for which results on a board that drifts are suspect."""
@@ -66,12 +65,12 @@ def stated_canaries(stated: Sequence[str]) -> tuple[CanaryModel, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryBoard:
-    """What the canaries of one board depend on.
+    """The state of the canaries of one board.
 
     Attributes:
         target_uid: The board.
         facts: What may change its numbers, by name: its host, firmware, kernel, engines.
-        changed_at: When these facts were first seen. Each canary is due once after that.
+        changed_at: When these facts were first seen. Each canary is due once after this time.
         next_at: When the next canary is due.
         benchmark_id: The canary that is under way; None: none is.
         measured: By name of the canary, when the newest one that ended by itself was submitted.

@@ -100,7 +100,8 @@ class Attempts(Protocol):
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
         """Return outcomes that count, oldest first, of attempts that ended from ``since`` on.
 
-        Those of canaries are left out, here and in what follows: nothing is learned of them.
+        Outcomes of canaries are left out here and in the methods below: no decision learns from
+        them.
         """
         ...
 

@@ -69,14 +69,14 @@ class Reservations(Protocol):
 
 
 class Canaries(Protocol):
-    """Stores what the canaries of boards depend on."""
+    """Stores the state of the canaries of each board."""
 
     def save(self, board: CanaryBoard) -> None:
-        """Store it in place of what was stored of this board."""
+        """Store the state of a board's canaries, replacing an earlier one."""
         ...
 
     def all(self) -> Mapping[str, CanaryBoard]:
-        """Return what is stored, by board. A unit of work that writes locks them."""
+        """Return the stored states, by board; a unit of work that writes locks them."""
         ...
 
     def drifts(self) -> Mapping[str, BoardDrift]:
