@@ -1,15 +1,15 @@
-"""Suspected changes that Edgeyard confirms, or refutes, by runs of its own.
+"""Confirmation of suspected changes by runs that Edgeyard submits, which may refute them too.
 
 The experiment is a check on the board of the series. Where the model's content changed, its old
 version is run against the new one, in turns. Where it did not, or where that shows no difference,
-the present version is run against the recorded results of the old level: so a level is known to be
-real although its cause is none that can be run again.
+the present version is run against the recorded results of the old level: this shows that the new
+level is real even if its cause cannot be run again.
 
 Where the old and the new version differ, and others came between them, a bisection measures some of
 these against the old one, by the same check, to find the first that differs.
 
-A step is one transaction: however a server dies, another one finds the change as it was before or
-after the step, with its check or without, and starts none twice.
+A step is one transaction: if a server dies, the next one finds the change as it was before or after
+the step, together with its check, and no check is started twice.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SHARE_WINDOW = timedelta(days=30)
 """Of this time, a board spends at most `MAX_BOARD_SHARE` with confirmations."""
 
 MAX_WAIT = timedelta(days=7)
-"""For a board that is away; later the points that made a change suspicious are history."""
+"""Maximum wait for a board that is away; later the points that led to the suspicion are too old."""
 
 _PRIORITY = 10  # an account's own limit bounds it
 _AWAY = frozenset(
@@ -85,7 +85,7 @@ _OLD_GONE = "the old version of the model: its file is no longer stored"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lab:
+class _Context:
     """What a step needs beyond the store.
 
     Attributes:
@@ -108,7 +108,7 @@ def advance_changes(
     boards: Sequence[BoardView],
     budget_s: float,
 ) -> int:
-    """Take the next step of changes that have one; one that breaks holds up no other.
+    """Take the next steps of changes; a step that fails does not stop those of other changes.
 
     Args:
         store: Has the changes and the checks.
@@ -123,7 +123,7 @@ def advance_changes(
     Raises:
         Unavailable: The store can't take it now.
     """
-    lab = _Lab(
+    context = _Context(
         boards={each.board.target_uid: each for each in boards},
         budget_s=budget_s,
         now=clock.certain(),
@@ -135,9 +135,11 @@ def advance_changes(
         change_id = each.change_id
         try:
             stored = (
-                _stored_files(store, files, each, lab.now) if _is_there(each, lab) else frozenset()
+                _stored_files(store, files, each, context.now)
+                if _can_run(each, context)
+                else frozenset()
             )
-            moved += store.transact(partial(_step, change_id, replace(lab, stored=stored)))
+            moved += store.transact(partial(_step, change_id, replace(context, stored=stored)))
         except Unavailable:
             raise
         except Exception as error:
@@ -146,13 +148,13 @@ def advance_changes(
             )
             reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
             why = f"its confirmation could not go on: {reason}"
-            store.transact(partial(_break_off, change_id, why, lab.now))
+            store.transact(partial(_break_off, change_id, why, context.now))
     return moved
 
 
-def _is_there(change: SeriesChange, lab: _Lab) -> bool:
-    """Return whether its board may run something now: in quarantine, a canary may."""
-    view = lab.boards.get(change.key.target_uid)
+def _can_run(change: SeriesChange, context: _Context) -> bool:
+    """Return whether its board can run something now; in quarantine it may run canaries."""
+    view = context.boards.get(change.key.target_uid)
     return view is not None and view.state not in _AWAY - {BoardState.QUARANTINED}
 
 
@@ -184,35 +186,35 @@ def _has_step(uow: UnitOfWork, change: SeriesChange) -> bool:
         return True
 
 
-def _step(change_id: str, lab: _Lab, uow: UnitOfWork) -> bool:
+def _step(change_id: str, context: _Context, uow: UnitOfWork) -> bool:
     change = uow.series.change(change_id)
     if change.status is ChangeStatus.SUSPECTED:
-        return _begin(uow, change, lab)
+        return _begin(uow, change, context)
     if change.status is ChangeStatus.CONFIRMING:
-        return _follow(uow, change, lab)
+        return _follow(uow, change, context)
     return False
 
 
-def _begin(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+def _begin(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     """Start the first check of a change, or end it where there can be none."""
-    if why := _never(uow, change, lab):
-        return _give_up(uow, change, why, lab.now)
-    if why := _not_now(uow, change, lab):
-        if lab.now - change.found_at > MAX_WAIT:
-            return _give_up(uow, change, f"it waited for {MAX_WAIT.days} days: {why}", lab.now)
+    if why := _permanent_obstacle(uow, change, context):
+        return _give_up(uow, change, why, context.now)
+    if why := _present_obstacle(uow, change, context):
+        if context.now - change.found_at > MAX_WAIT:
+            return _give_up(uow, change, f"it waited for {MAX_WAIT.days} days: {why}", context.now)
         if change.reason != f"it waits: {why}":
             uow.series.save_change(replace(change, reason=f"it waits: {why}"))
         return False
-    old, new = (_found(uow, each) for each in _ends(uow, change, lab.now))
+    old, new = (_found(uow, each) for each in _ends(uow, change, context.now))
     if old is not None and new is not None and _model(old) == _model(new):
-        return _compare_with_recorded(uow, change, lab)
-    if old is None or not _is_stored(old, lab):
+        return _compare_with_recorded(uow, change, context)
+    if old is None or not _is_stored(old, context):
         unknown = replace(change, not_tested=(*change.not_tested, _OLD_GONE))
-        return _compare_with_recorded(uow, unknown, lab)
-    if new is None or not _is_stored(new, lab):
-        return _give_up(uow, change, _gone(change), lab.now)
-    check = _check(change, lab, {BASELINE: old, CANDIDATE: new})
-    return _start(uow, change, check, lab.now)
+        return _compare_with_recorded(uow, unknown, context)
+    if new is None or not _is_stored(new, context):
+        return _give_up(uow, change, _files_removed(change), context.now)
+    check = _check(change, context, {BASELINE: old, CANDIDATE: new})
+    return _start(uow, change, check, context.now)
 
 
 def _ends(uow: UnitOfWork, change: SeriesChange, now: datetime) -> tuple[str, str]:
@@ -220,12 +222,12 @@ def _ends(uow: UnitOfWork, change: SeriesChange, now: datetime) -> tuple[str, st
     return ends_of_change(uow.series.points(change.key, until=now, limit=LOOK_BACK), change)
 
 
-def _never(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
+def _permanent_obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context) -> str:
     """Return why a change can't be confirmed; "": it can."""
     user_id, uid = change.key.user_id, change.key.target_uid
-    if lab.budget_s <= 0:
+    if context.budget_s <= 0:
         return "the lab confirms no changes (confirm_budget_s is 0)"
-    if uid not in lab.boards:
+    if uid not in context.boards:
         return f"the board {uid} is no longer in the lab"
     try:
         owner = uow.accounts.user(user_id)
@@ -239,10 +241,10 @@ def _never(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
     return ""
 
 
-def _not_now(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
+def _present_obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context) -> str:
     """Return why a change can't be confirmed yet; "": it can."""
     uid = change.key.target_uid
-    view = lab.boards[uid]
+    view = context.boards[uid]
     if view.state in _AWAY and not _is_for_its_drift(uow, change, view):
         why = f" ({view.reason})" if view.reason else ""
         return f"the board {uid} is {view.state.value}{why}"
@@ -255,7 +257,7 @@ def _not_now(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> str:
         return f"another change is being confirmed on {uid}"
     if len(confirming) >= MAX_CONFIRMATIONS:
         return f"{MAX_CONFIRMATIONS} other changes are being confirmed"
-    used_s = uow.accounting.board_s(ChargeKind.CONFIRMATION, uid, lab.now - SHARE_WINDOW)
+    used_s = uow.accounting.board_s(ChargeKind.CONFIRMATION, uid, context.now - SHARE_WINDOW)
     if used_s >= MAX_BOARD_SHARE * SHARE_WINDOW.total_seconds():
         days = SHARE_WINDOW.days
         return f"confirmations took {MAX_BOARD_SHARE:.0%} of the time of {uid} within {days} days"
@@ -270,17 +272,17 @@ def _is_for_its_drift(uow: UnitOfWork, change: SeriesChange, view: BoardView) ->
     return quarantine is not None and quarantine.of_drift
 
 
-def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     """Start a check of the present version against results of the old level."""
-    new = _found(uow, _ends(uow, change, lab.now)[1])
-    if new is None or not _is_stored(new, lab):
-        return _give_up(uow, change, _gone(change), lab.now)
-    recorded = _old_level(uow, change, lab.now)[:CONFIRM_PAIRS]
+    new = _found(uow, _ends(uow, change, context.now)[1])
+    if new is None or not _is_stored(new, context):
+        return _give_up(uow, change, _files_removed(change), context.now)
+    recorded = _old_level(uow, change, context.now)[:CONFIRM_PAIRS]
     if len(recorded) < MIN_PAIRS:
         why = f"{len(recorded)} valid results of the old level are left, fewer than {MIN_PAIRS}"
-        return _give_up(uow, change, why, lab.now)
-    check = _check(change, lab, {CANDIDATE: new}, recorded)
-    return _start(uow, change, check, lab.now)
+        return _give_up(uow, change, why, context.now)
+    check = _check(change, context, {CANDIDATE: new}, recorded)
+    return _start(uow, change, check, context.now)
 
 
 def _old_level(uow: UnitOfWork, change: SeriesChange, now: datetime) -> list[str]:
@@ -305,7 +307,7 @@ def _old_level(uow: UnitOfWork, change: SeriesChange, now: datetime) -> list[str
 
 def _check(
     change: SeriesChange,
-    lab: _Lab,
+    context: _Context,
     versions: Mapping[str, Benchmark],
     recorded: Sequence[str] = (),
 ) -> Check:
@@ -318,13 +320,13 @@ def _check(
         baseline=versions[BASELINE].benchmark_id if BASELINE in versions else change.before_id,
         candidate=versions[CANDIDATE].description.model,
         max_slowdown=half,
-        budget_s=lab.budget_s,
+        budget_s=context.budget_s,
         max_pairs=len(recorded) or CONFIRM_PAIRS,
         versions={
             side: packed(_confirming(each.description, uid), each.files)
             for side, each in versions.items()
         },
-        created_at=lab.now,
+        created_at=context.now,
         target_uid=uid,
         recorded_ids=tuple(recorded),
     )
@@ -366,53 +368,55 @@ def _start(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -
     return True
 
 
-def _follow(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+def _follow(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     """Take the outcome of a change's newest check."""
     try:
         check = uow.checks.get(change.check_ids[-1])
     except NotFound:
         if change.confirmed_size is not None:
-            return _confirm(uow, change, lab.now)
-        return _give_up(uow, change, "its check was removed", lab.now)
+            return _confirm(uow, change, context.now)
+        return _give_up(uow, change, "its check was removed", context.now)
     if check.status is CheckStatus.RUNNING:
         return False
     if change.confirmed_size is not None:  # it is known to be the model's
-        return _bisect(uow, change, lab)
+        return _bisect(uow, change, context)
     if check.confirms is True:
         confirmed = replace(_measured(change, check), reason=check.reason)
         if check.recorded_ids:
-            return _confirm(uow, confirmed, lab.now)
-        return _bisect(uow, confirmed, lab)
+            return _confirm(uow, confirmed, context.now)
+        return _bisect(uow, confirmed, context)
     if check.recorded_ids and check.confirms is False:
-        return _refute(uow, change, check, lab.now)
+        return _refute(uow, change, check, context.now)
     if check.recorded_ids or check.status is CheckStatus.CANCELLED:
-        return _give_up(uow, change, check.reason, lab.now)
+        return _give_up(uow, change, check.reason, context.now)
     if check.confirms is None:
         open_question = f"whether the model is the cause: {check.reason}"
         change = replace(change, not_tested=(*change.not_tested, open_question))
-    return _compare_with_recorded(uow, change, lab)
+    return _compare_with_recorded(uow, change, context)
 
 
-def _bisect(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
+def _bisect(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     """Measure the next version between the old and the new one, or confirm with what is known.
 
-    Nobody waits for it: what can't be run now is left out, and the alert says so.
+    The alert does not wait for it: versions that can't be run now are left out, which it states.
     """
     if _alert(uow, change) is not None:
-        return _confirm(uow, change, lab.now)  # the alert that it belongs to has its cause
-    ends = _ends(uow, change, lab.now)
-    between = versions_between(uow, change, *ends, lab.now)
+        return _confirm(uow, change, context.now)  # the alert that it belongs to has its cause
+    ends = _ends(uow, change, context.now)
+    between = versions_between(uow, change, *ends, context.now)
     if not between:
-        return _confirm(uow, change, lab.now)
-    if why := _never(uow, change, lab) or _not_now(uow, change, lab):
+        return _confirm(uow, change, context.now)
+    if why := _permanent_obstacle(uow, change, context) or _present_obstacle(uow, change, context):
         left = f"Which of {len(between)} versions between them is the first was not found out"
-        return _confirm(uow, change, lab.now, between, (f"{left}: {why}.",))
+        return _confirm(uow, change, context.now, between, (f"{left}: {why}.",))
     old, new = (_found(uow, each) for each in ends)
-    if old is None or new is None or not (_is_stored(old, lab) and _is_stored(new, lab)):
-        return _confirm(uow, change, lab.now, between, (f"Not tested: {_OLD_GONE}.",))
+    if old is None or new is None or not (_is_stored(old, context) and _is_stored(new, context)):
+        return _confirm(uow, change, context.now, between, (f"Not tested: {_OLD_GONE}.",))
     there = {each.sha256: _as_version(uow, each, new) for each in between}
     usable = {
-        sha256: made for sha256, made in there.items() if made is not None and _is_stored(made, lab)
+        sha256: made
+        for sha256, made in there.items()
+        if made is not None and _is_stored(made, context)
     }
     untested = tuple(
         f"Version {each.sha256[:12]} ({each.benchmark_id}) between them was not measured: "
@@ -424,9 +428,9 @@ def _bisect(uow: UnitOfWork, change: SeriesChange, lab: _Lab) -> bool:
     differs = {each.sha256: each.differs for each in measured if each.differs is not None}
     sha256 = next_version((*usable, _model(new) or ""), differs)
     if sha256 is None or any(each.sha256 == sha256 for each in measured):
-        return _confirm(uow, change, lab.now, between, untested)
-    check = _check(change, lab, {BASELINE: old, CANDIDATE: usable[sha256]})
-    return _start(uow, change, check, lab.now)
+        return _confirm(uow, change, context.now, between, untested)
+    check = _check(change, context, {BASELINE: old, CANDIDATE: usable[sha256]})
+    return _start(uow, change, check, context.now)
 
 
 def _as_version(uow: UnitOfWork, version: Version, new: Benchmark) -> Benchmark | None:
@@ -535,9 +539,9 @@ def _refute(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) 
 
 
 def _give_up(uow: UnitOfWork, change: SeriesChange, why: str, now: datetime) -> bool:
-    """End a change that can't be confirmed: an alert only if its owner wants to hear of such.
+    """End a change that can't be confirmed: as an open alert if its owner wants those.
 
-    Operators do of canaries: what happened to a board, they end by resolving the alert.
+    Changes of canaries always become open alerts, which operators resolve.
     """
     try:
         is_wanted = uow.series.watched(change.key.series_id).alert_unconfirmed
@@ -577,10 +581,10 @@ def _model(benchmark: Benchmark | None) -> str | None:
     return next((each.sha256 for each in model_files(files)), None)
 
 
-def _is_stored(benchmark: Benchmark, lab: _Lab) -> bool:
-    """Return whether all files of a benchmark are still there: what a URL has now may be others."""
-    return all(each.sha256 in lab.stored for each in benchmark.files)
+def _is_stored(benchmark: Benchmark, context: _Context) -> bool:
+    """Return whether all files of a benchmark are stored: a URL may have other content by now."""
+    return all(each.sha256 in context.stored for each in benchmark.files)
 
 
-def _gone(change: SeriesChange) -> str:
+def _files_removed(change: SeriesChange) -> str:
     return f"the files of {change.begin_id} are no longer stored, so that nothing can be run"
