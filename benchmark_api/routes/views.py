@@ -16,7 +16,7 @@ from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.metrics import HIGHER, Metric, primary_metric
-from edgeyard.scheduler.decide.slowdown import judge
+from edgeyard.scheduler.decide.slowdown import judge_check
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import Charge, IdleTime, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt
@@ -325,9 +325,7 @@ def delivery(delivery: Delivery) -> shapes.Delivery:
 
 def check(services: Services, check: Check, warnings: Sequence[str] = ()) -> shapes.StoredCheck:
     """Return a check with what its pairs mean so far."""
-    found = judge(
-        check.pairs, check.metric, max_slowdown=check.max_slowdown, max_pairs=check.max_pairs
-    )
+    found = judge_check(check)
     return same(
         shapes.StoredCheck,
         check,

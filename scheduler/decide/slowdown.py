@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 from edgeyard.devices.metrics import HIGHER, Metric
 from edgeyard.errors import FieldError
-from edgeyard.scheduler.model.checks import MIN_PAIRS, CheckStatus, Pair
+from edgeyard.scheduler.model.checks import MIN_PAIRS, Check, CheckStatus, Pair
 
 ERROR = 0.05
 """Probability of a wrong decision, over all looks at the interval together."""
@@ -44,6 +44,13 @@ class Judgement:
     high: float | None
     level: float
     errors: tuple[FieldError, ...] = ()
+
+
+def judge_check(check: Check) -> Judgement:
+    """Decide a check by its pairs so far, as `judge` does."""
+    return judge(
+        check.pairs, check.metric, max_slowdown=check.max_slowdown, max_pairs=check.max_pairs
+    )
 
 
 def judge(

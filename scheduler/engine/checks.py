@@ -22,7 +22,7 @@ from edgeyard.errors import (
     QuotaExceeded,
     Unavailable,
 )
-from edgeyard.scheduler.decide.slowdown import judge, spent
+from edgeyard.scheduler.decide.slowdown import judge_check, spent
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import unpacked
 from edgeyard.scheduler.engine.quotas import check_queue
@@ -147,9 +147,7 @@ def _step(
         if check.errors:
             _end(uow, check, CheckStatus.ERROR, str(check.errors[0]), now)
             return False
-        found = judge(
-            check.pairs, check.metric, max_slowdown=check.max_slowdown, max_pairs=check.max_pairs
-        )
+        found = judge_check(check)
         if found.status is not CheckStatus.RUNNING:
             _end(uow, replace(check, errors=found.errors), found.status, found.reason, now)
             return False

@@ -25,7 +25,7 @@ from edgeyard.errors import EdgeyardError, NotFound, Unavailable
 from edgeyard.scheduler.decide.blame import next_version
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
-from edgeyard.scheduler.decide.slowdown import judge
+from edgeyard.scheduler.decide.slowdown import judge_check
 from edgeyard.scheduler.engine.blame import blame
 from edgeyard.scheduler.engine.checks import log_check
 from edgeyard.scheduler.engine.intake import packed
@@ -510,9 +510,7 @@ def _alert(uow: UnitOfWork, change: SeriesChange) -> SeriesChange | None:
 
 def _measured(change: SeriesChange, check: Check) -> SeriesChange:
     """Return a change with its size as a check has measured it."""
-    found = judge(
-        check.pairs, check.metric, max_slowdown=check.max_slowdown, max_pairs=check.max_pairs
-    )
+    found = judge_check(check)
     if found.slowdown is None or found.low is None or found.high is None:
         return change
     is_lower_better = change.worse == (change.size > 0)

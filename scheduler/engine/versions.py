@@ -14,7 +14,7 @@ from edgeyard.errors import NotFound
 from edgeyard.scheduler.decide.blame import MeasuredVersion, Shift
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_MISS
-from edgeyard.scheduler.decide.slowdown import judge
+from edgeyard.scheduler.decide.slowdown import judge_check
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole
 from edgeyard.scheduler.model.checks import CANDIDATE, Check
 from edgeyard.scheduler.model.series import SeriesKey, SeriesPoint
@@ -157,9 +157,7 @@ def model_of_check(check: Check, side: str) -> str:
 
 
 def _measured(version: Version, check: Check) -> MeasuredVersion:
-    found = judge(
-        check.pairs, check.metric, max_slowdown=check.max_slowdown, max_pairs=check.max_pairs
-    )
+    found = judge_check(check)
     shift = None
     if found.slowdown is not None and found.low is not None and found.high is not None:
         shift = Shift(slowdown=found.slowdown, low=found.low, high=found.high)
