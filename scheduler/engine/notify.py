@@ -233,7 +233,7 @@ class Notifier:
                 counts[key] = uow.deliveries.count(user_id, channel, day)
             uow.deliveries.add(self._limited(made, counts[key], day))
             counts[key] += 1
-        uow.subscriptions.set_seen(last)
+        uow.subscriptions.set_seen_seq(last)
 
     def _delivery(self, message: _Message, subscription: Subscription, now: datetime) -> Delivery:
         event, kind = message.event, message.kind

@@ -45,7 +45,7 @@ class Subscriptions(Protocol):
         """Return the number of the last event that was processed for all subscriptions."""
         ...
 
-    def set_seen(self, seq: int) -> None:
+    def set_seen_seq(self, seq: int) -> None:
         """Record that the events up to this number were processed for all subscriptions."""
         ...
 

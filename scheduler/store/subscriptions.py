@@ -72,7 +72,7 @@ class SqlSubscriptions(Subscriptions):
     def seen_seq(self) -> int:
         return cast(int, self._tx.value(_SEEN))
 
-    def set_seen(self, seq: int) -> None:
+    def set_seen_seq(self, seq: int) -> None:
         self._tx.run(
             update(subscription_mark).where(subscription_mark.c.seen_seq < seq).values(seen_seq=seq)
         )

@@ -1035,8 +1035,8 @@ def test_a_user_has_one_subscription_to_a_thing_by_a_channel(store: SqlStore) ->
         assert uow.subscriptions.remove("sub-1", "ada") == _subscription(1)
         assert [each.subscription_id for each in uow.subscriptions.all()] == ["sub-2", "sub-4"]
         assert uow.subscriptions.seen_seq() == 0
-        uow.subscriptions.set_seen(7)
-        uow.subscriptions.set_seen(5)
+        uow.subscriptions.set_seen_seq(7)
+        uow.subscriptions.set_seen_seq(5)
         assert uow.subscriptions.seen_seq() == 7
 
 
