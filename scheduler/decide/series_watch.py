@@ -1,4 +1,4 @@
-"""What the newest points of a series mean: which change is suspected, and whether it is news."""
+"""Which change the newest points of a series show, and whether it is a new one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of alerts that people decide, and settings of series."""
+"""What users decide: the ends of alerts, and settings of series."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from edgeyard.scheduler.ports import UnitOfWork
 def end_alert(
     uow: UnitOfWork, change_id: str, status: ChangeStatus, now: datetime, by: str, note: str
 ) -> SeriesChange:
-    """Resolve or dismiss an alert; one that is so already stays as it is.
+    """Resolve or dismiss an alert; one that already has the status stays as it is.
 
     Args:
         uow: Reads and writes.
-        change_id: Which.
+        change_id: Id of the alert.
         status: `ChangeStatus.RESOLVED`: it comes back if its level does;
             `ChangeStatus.DISMISSED`: it does not.
         now: The time.
@@ -44,7 +44,7 @@ def end_alert(
 
 
 def reset_threshold(uow: UnitOfWork, series_id: str, now: datetime, by: str) -> WatchedSeries:
-    """Let small changes of a series be suspected again, which noise had hidden.
+    """Reset the threshold that noise has raised, so that small changes are suspected again.
 
     Raises:
         NotFound: The watch has seen no point of such a series.

@@ -1,4 +1,4 @@
-"""What the store knows about a change of a series: the evidence by which its cause is named."""
+"""The evidence by which the cause of a change of a series is named, read from the store."""
 
 from __future__ import annotations
 

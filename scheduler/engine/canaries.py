@@ -1,14 +1,15 @@
 """Sends canaries to boards that stand idle, as often as the lab's share for them allows.
 
-A canary is a reference model whose numbers on a board are the board's health: series of the
-lineage ``canary/NAME``, owned by Edgeyard's own user. After one that held a board for t seconds the
-next one is due there ::
+A canary is a reference model whose numbers on a board show the board's health: they are series of
+the lineage ``canary/NAME``, owned by Edgeyard's own user. After a canary held a board for t
+seconds, the next one is due there ::
 
     t (1 / share - 1)   seconds later
 
-whatever else has run meanwhile, so that canaries take at most that share of a board's time. Each of
-them is due at once after the facts of a board change: its host, an engine, its firmware or system.
-A canary that waits is decided after all others (`edgeyard.scheduler.decide.canaries`).
+even if other benchmarks ran meanwhile, so that canaries take at most that share of a board's time.
+Each canary is due at once after the facts of a board change: its host, an engine, its firmware or
+system. Canaries that wait are decided after all other benchmarks
+(`edgeyard.scheduler.decide.canaries`).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ SHIPPED = (
 """The reference models that Edgeyard brings: a convolutional network twice, and a dense one."""
 
 MAX_NEW = 20
-"""Canaries that are sent in one turn: others submit meanwhile."""
+"""Canaries that are sent in one turn: users submit meanwhile."""
 
 _TIME_S = 120.0
 _WAIT_S = 600.0  # for a board that is in use when it would start; it is sent again later
@@ -96,7 +97,7 @@ class CanaryKeeper:
         self._new_id = new_id
 
     def run(self) -> bool:
-        """Take in the canaries that ended, and send those that are due; whether any was sent."""
+        """Record the canaries that ended, and send those that are due; return whether any was."""
         share = self._share()
         with self._store.read() as uow:
             known = uow.canaries.all()
@@ -200,7 +201,7 @@ def _oldest(board: CanaryBoard, models: Sequence[CanaryModel]) -> CanaryModel:
 def _with_facts(board: CanaryBoard, facts: Mapping[str, str], now: datetime) -> CanaryBoard:
     """Return a board with its present facts; where one of them changed, each canary is due.
 
-    A fact that was not known before says nothing.
+    A fact that was not known before is no change.
     """
     changed = any(board.facts.get(name, fact) != fact for name, fact in facts.items())
     board = replace(board, facts={**board.facts, **facts})
@@ -223,10 +224,10 @@ def _log_change(uow: UnitOfWork, before: CanaryBoard, after: CanaryBoard, now: d
 def _end(
     seen: CanaryBoard, models: Sequence[CanaryModel], share: float, now: datetime, uow: UnitOfWork
 ) -> CanaryBoard:
-    """Store how a canary ended, and when the next one is due; return what is stored then.
+    """Store how a canary ended, and when the next one is due; return the board as it is stored.
 
     Args:
-        seen: As it was before.
+        seen: The board as it was read before.
         models: Those that the board can run now.
         share: See the module; 0: there is no next one.
         now: The time.
@@ -247,7 +248,7 @@ def _end(
             changed = _with_facts(board, _reported(uow, canary), now)
             _log_change(uow, board, changed, now)
             board = changed
-    # One that made way waits for its turn, so that the share holds.
+    # The next one after a preempted canary waits as well, so that the share holds.
     others = any(board.measured.get(each.name, _NEVER) < board.changed_at for each in models)
     pause_s = held_s * (1.0 / share - 1.0) if share > 0.0 else 0.0
     if is_measured and others:
@@ -258,7 +259,7 @@ def _end(
 
 
 def _held_s(uow: UnitOfWork, canary: Benchmark) -> float:
-    """Return for how long it held its board, seconds."""
+    """Return for how long a canary held its board, seconds."""
     return sum(
         (each.ended_at - each.created_at).total_seconds()
         for each in uow.attempts.of(canary.benchmark_id)
@@ -277,7 +278,7 @@ def _facts(view: BoardView) -> dict[str, str]:
 
 
 def _reported(uow: UnitOfWork, canary: Benchmark) -> dict[str, str]:
-    """Return what the runner reports of the board beyond that."""
+    """Return the facts that only the runner reports."""
     found: dict[str, str] = {}
     for each in uow.files.reports(canary.benchmark_id):
         of_board = each.report.get("board")

@@ -1,9 +1,9 @@
-"""The watch over series: follows the log, and looks at series that have new points.
+"""The watch over series: follows the log, and looks for changes in series that have new points.
 
-Which series are to be looked at is stored with the number of the last event that was followed, in
-one transaction; and a look stores what it found with its end. So a server that dies loses no point,
-and another one looks at none twice. A turn is bounded: of 10,000 series that have new points at
-once, those wait that had theirs last, and nothing else does.
+One transaction stores which series are due together with the number of the last event that was
+followed; another one stores what was found in a series together with that it is no longer due. So a
+server that dies loses no point, and no other one looks at a series twice. A turn is bounded: if
+10,000 series have new points at once, those whose points came last wait, and nothing else does.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SeriesWatch:
                 return
 
     def _look(self, key: SeriesKey) -> bool:
-        """Look at one series; one that breaks the look holds up no other."""
+        """Look at one series; an error in it does not stop the others."""
         now = self._clock.now()
         try:
             return self._store.transact(partial(_look, key.series_id, now))
@@ -111,7 +111,7 @@ def log_change(uow: UnitOfWork, change: SeriesChange, kind: str, now: datetime) 
 
 
 def _why(change: SeriesChange) -> str:
-    """Return why a change is where it is: who ended it, the cause of an alert, or the reason."""
+    """Return why a change has its status: the user that ended it, an alert's cause, or a reason."""
     if change.by_user_id is not None:
         return f"{change.by_user_id}: {change.note}" if change.note else f"by {change.by_user_id}"
     return (change.blame if change.status in ACTIVE_ALERTS else "") or change.reason
@@ -137,7 +137,7 @@ def _mark(keys: frozenset[SeriesKey], seq: int, now: datetime, uow: UnitOfWork) 
 
 
 def _look(series_id: str, now: datetime, uow: UnitOfWork) -> bool:
-    """Look at a series, and store what is suspected of it; whether something is."""
+    """Look at a series, and store the change that is suspected; return whether one is."""
     try:
         series = uow.series.watched(series_id)
     except NotFound:

@@ -1,7 +1,7 @@
 """Versions of a model around a change of its series, and what checks found of them.
 
-Nothing is kept beyond the points of series and the checks of a change: so a server that takes the
-next step knows what the one before it knew.
+All of it follows from the stored points of series and checks of a change, so that any server can
+take the next step.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Version:
 def ends_of_change(points: Sequence[SeriesPoint], change: SeriesChange) -> tuple[str, str]:
     """Return a benchmark of the version before a change, and one of the version after it.
 
-    The place of a change may be wrong by `MAX_MISS` results. So where versions follow each other
-    that fast, these two are further apart, and what lies between them is for a bisection.
+    The place of a change may be wrong by `MAX_MISS` results. If versions follow each other that
+    fast, these two are further apart, and a bisection measures the versions between them.
 
     Args:
         points: Of the series, the oldest first.

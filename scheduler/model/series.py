@@ -79,14 +79,14 @@ class SeriesPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedSeries:
-    """What the watch knows of a series beyond its points.
+    """The watch's state of a series, next to its points.
 
     Attributes:
-        due_since: It has points that were not looked at since then; None: it has none.
+        due_since: Since when it has points that were not looked at; None: it has none.
         looked_at: When it was looked at last; None: never.
         threshold: Size of a change below which nothing was suspected at ``threshold_at``, a share.
         threshold_at: When it was raised; None: never, or it was reset.
-        alert_unconfirmed: Its owner wants to hear of changes that could not be confirmed, too.
+        alert_unconfirmed: Changes that could not be confirmed are alerts too.
     """
 
     key: SeriesKey

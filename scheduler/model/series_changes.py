@@ -1,8 +1,8 @@
 """Changes of the level of a series: suspected, confirmed by runs or refuted, and then alerts.
 
-A change is stored with all that its life needs, so that any server can take its next step. See
-`edgeyard.scheduler.engine.series_watch` for who finds it, and
-`edgeyard.scheduler.engine.confirmation` for who confirms it.
+A change is stored with all that its next steps need, so that any server can take them.
+`edgeyard.scheduler.engine.series_watch` finds changes, and
+`edgeyard.scheduler.engine.confirmation` confirms them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ CONFIRM_PAIRS = 20
 
 
 class ChangeStatus(StrEnum):
-    """Where a change is."""
+    """State of a change."""
 
     SUSPECTED = "suspected"  # found in the points; nothing has confirmed it
     CONFIRMING = "confirming"  # a check runs
     NOISE = "noise"  # a check refuted it
-    UNCONFIRMED = "unconfirmed"  # nothing could confirm or refute it; nobody hears of it
+    UNCONFIRMED = "unconfirmed"  # nothing could confirm or refute it; it is no alert
     CONFIRMED = "confirmed"  # an alert: a check has confirmed it
-    OPEN = "open"  # an alert that could not be confirmed, which its owner wants to hear of
+    OPEN = "open"  # an alert that could not be confirmed, which its owner wants
     RESOLVED = "resolved"  # an alert that has ended: the level is back, or somebody ended it
-    DISMISSED = "dismissed"  # an alert that somebody wants no more of
+    DISMISSED = "dismissed"  # an alert that a user ended, and that does not come back
     MERGED = "merged"  # confirmed, and not an alert of its own: it ended or reopened ``alert_id``
 
 
@@ -89,7 +89,7 @@ class SeriesChange:
             confirmed; None: it becomes an alert of its own.
         check_ids: Checks that confirm it, newest last.
         confirmed_size: As a check has measured it; None: no check has.
-        reason: Why it is where it is, as a sentence; "": it waits for nothing.
+        reason: Why it has its status, as a sentence; "": it waits for nothing.
         cause: What moved: ``model``, ``board``, ``engine``, ``firmware``, ``kernel`` or another
             fact of a run; ``unknown``; "" until it is confirmed.
         blame: Why that is the cause, as a sentence with the figures.
