@@ -92,13 +92,13 @@ class _Context:
         boards: Every board as the twin knows it now, by its id.
         budget_s: Time for a check; 0: none is started.
         stored: Hashes of the files of the versions of a change, and of those between them, that are
-            still stored.
+            still stored; None: they were not looked up, because the change waits.
     """
 
     boards: Mapping[str, BoardView]
     budget_s: float
     now: datetime
-    stored: frozenset[str] = frozenset()
+    stored: frozenset[str] | None = None
 
 
 def advance_changes(
@@ -134,11 +134,7 @@ def advance_changes(
     for each in due:
         change_id = each.change_id
         try:
-            stored = (
-                _stored_files(store, files, each, context.now)
-                if _can_run(each, context)
-                else frozenset()
-            )
+            stored = _stored_files(store, files, each, context)
             moved += store.transact(partial(_step, change_id, replace(context, stored=stored)))
         except Unavailable:
             raise
@@ -159,10 +155,18 @@ def _can_run(change: SeriesChange, context: _Context) -> bool:
 
 
 def _stored_files(
-    store: Store, files: FileStore, change: SeriesChange, now: datetime
-) -> frozenset[str]:
-    """Return the files of all versions that are still stored; no transaction is open meanwhile."""
+    store: Store, files: FileStore, change: SeriesChange, context: _Context
+) -> frozenset[str] | None:
+    """Return the files of all versions that are still stored, or None; see `_Context`.
+
+    No transaction is open while the files are looked up.
+    """
+    if not _can_run(change, context):
+        return frozenset()
+    now = context.now
     with store.read() as uow:
+        if change.status is ChangeStatus.SUSPECTED and _obstacle(uow, change, context):
+            return None
         ends = _ends(uow, change, now)
         is_bisected = change.status is ChangeStatus.CONFIRMING
         between = versions_between(uow, change, *ends, now) if is_bisected else ()
@@ -205,6 +209,8 @@ def _begin(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
         if change.reason != f"it waits: {why}":
             uow.series.save_change(replace(change, reason=f"it waits: {why}"))
         return False
+    if context.stored is None:
+        return False  # it no longer waits: its files are looked up in the next turn
     old, new = (_found(uow, each) for each in _ends(uow, change, context.now))
     if old is not None and new is not None and _model(old) == _model(new):
         return _compare_with_recorded(uow, change, context)
@@ -220,6 +226,11 @@ def _begin(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
 def _ends(uow: UnitOfWork, change: SeriesChange, now: datetime) -> tuple[str, str]:
     """Return a benchmark of the version before a change, and one of the version after it."""
     return ends_of_change(uow.series.points(change.key, until=now, limit=LOOK_BACK), change)
+
+
+def _obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context) -> str:
+    """Return why nothing can be run for a change now; "": it can."""
+    return _permanent_obstacle(uow, change, context) or _present_obstacle(uow, change, context)
 
 
 def _permanent_obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context) -> str:
@@ -406,7 +417,7 @@ def _bisect(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     between = versions_between(uow, change, *ends, context.now)
     if not between:
         return _confirm(uow, change, context.now)
-    if why := _permanent_obstacle(uow, change, context) or _present_obstacle(uow, change, context):
+    if why := _obstacle(uow, change, context):
         left = f"Which of {len(between)} versions between them is the first was not found out"
         return _confirm(uow, change, context.now, between, (f"{left}: {why}.",))
     old, new = (_found(uow, each) for each in ends)
@@ -581,7 +592,8 @@ def _model(benchmark: Benchmark | None) -> str | None:
 
 def _is_stored(benchmark: Benchmark, context: _Context) -> bool:
     """Return whether all files of a benchmark are stored: a URL may have other content by now."""
-    return all(each.sha256 in context.stored for each in benchmark.files)
+    stored = context.stored or frozenset()
+    return all(each.sha256 in stored for each in benchmark.files)
 
 
 def _files_removed(change: SeriesChange) -> str:
