@@ -285,6 +285,8 @@ def _is_for_its_drift(uow: UnitOfWork, change: SeriesChange, view: BoardView) ->
 
 def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     """Start a check of the present version against results of the old level."""
+    if not _can_run(change, context):
+        return _give_up(uow, change, _obstacle(uow, change, context), context.now)
     new = _found(uow, _ends(uow, change, context.now)[1])
     if new is None or not _is_stored(new, context):
         return _give_up(uow, change, _files_removed(change), context.now)

@@ -391,6 +391,17 @@ def test_a_board_that_stays_away_ends_it(api: Api) -> None:
     assert "it waited for 7 days" in change(api).reason
 
 
+def test_a_board_that_goes_away_between_two_checks_ends_it_with_that_reason(api: Api) -> None:
+    regression(api)
+    step(api, budget_s=60)
+    api.clock.ahead += timedelta(seconds=61)
+    step(api, budget_s=60)  # ends the check of the old version against the new one
+    step(api, views(BoardState.OFFLINE, "no heartbeat"))
+    found = change(api)
+    assert (found.status, len(found.check_ids)) == (ChangeStatus.UNCONFIRMED, 1)
+    assert found.reason == f"the board {BOARD} is offline (no heartbeat)"
+
+
 def test_a_board_spends_a_small_share_of_its_time_with_confirmations(api: Api) -> None:
     regression(api)
     now = api.clock.now()
