@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-PATTERNS = (
+POWER_PATTERNS = (
     "sys/class/hwmon/hwmon*/name",
     "sys/class/hwmon/hwmon*/power*_input",
     "sys/class/hwmon/hwmon*/power*_average",
@@ -29,13 +29,17 @@ PATTERNS = (
     "sys/class/hwmon/hwmon*/curr*_label",
     "sys/class/hwmon/hwmon*/in*_input",
     "sys/class/hwmon/hwmon*/in*_label",
+)
+"""Files of sensors that state a power, below the root."""
+
+COUNTER_PATTERNS = (
     "sys/class/hwmon/hwmon*/energy*_input",
     "sys/class/hwmon/hwmon*/energy*_label",
     "sys/class/powercap/intel-rapl:*/name",
     "sys/class/powercap/intel-rapl:*/energy_uj",
     "sys/class/powercap/intel-rapl:*/max_energy_range_uj",
 )
-"""Files of sensors, below the root."""
+"""Files of counters, below the root; ``name`` of a chip in hwmon is above."""
 
 POWER, PRODUCT, COUNTER = "power", "current times voltage", "energy counter"
 
@@ -111,14 +115,17 @@ class Choice:
     reason: str = ""
 
 
-def read_listing(root: Path) -> Dict[str, str]:
+def read_listing(
+    root: Path, patterns: Sequence[str] = (*POWER_PATTERNS, *COUNTER_PATTERNS)
+) -> Dict[str, str]:
     """Read the sensors' files of this machine once.
 
     Args:
         root: Where ``sys`` is; tests use a fake tree.
+        patterns: Of the files.
     """
     found = {}
-    for pattern in PATTERNS:
+    for pattern in patterns:
         for path in sorted(root.glob(pattern)):
             found[str(path.relative_to(root))] = read_text(path)
     return found

@@ -20,12 +20,13 @@ from typing import List, Mapping, Optional, Set, Tuple
 from edgeyard.devices.machine import engine_attributes, facts_command, read_facts
 from edgeyard.devices.model import AttributeValue, Board, SshAddress
 from edgeyard.devices.power_rails import (
-    COUNTER,
     MAX_POWER_W,
-    PATTERNS,
+    POWER_PATTERNS,
+    Listing,
     choose,
     rails_of,
     read_listing,
+    read_text,
 )
 from edgeyard.devices.ssh import ssh_command
 
@@ -36,7 +37,7 @@ _DONE = "edgeyard-probe-done"
 _REMOTE = (
     "for f in /sys/class/thermal/thermal_zone*/temp; do "
     '[ -r "$f" ] && echo "t $(cat "$f" 2>/dev/null)"; done; '
-    f"for f in {' '.join('/' + each for each in PATTERNS)}; do "
+    f"for f in {' '.join('/' + each for each in POWER_PATTERNS)}; do "
     '[ -r "$f" ] && echo "p $f $(cat "$f" 2>/dev/null)"; done; '
     f"echo {_DONE}"
 )
@@ -121,9 +122,8 @@ class Prober:
 
     def _local_facts(self, board: Board) -> Tuple[Optional[float], Optional[float]]:
         zones = (self._root / "sys/class/thermal").glob("thermal_zone*/temp")
-        heat = [f"t {_text(each)}" for each in zones]
-        listing = read_listing(self._root)
-        return _facts(heat + [f"p /{path} {text}" for path, text in listing.items()], board)
+        listing = read_listing(self._root, POWER_PATTERNS)
+        return _facts([read_text(each) for each in zones], listing, board)
 
     def _by_ssh(self, board: Board, address: SshAddress, quiet: bool, facts: bool) -> Finding:
         deadline = time.monotonic() + self._timeout_s
@@ -144,7 +144,8 @@ class Prober:
         lines = output.splitlines()
         # what follows are facts: a board that does not get to them is well
         if _DONE in lines:
-            return Finding(True, "", *_facts(lines, board), attributes=read_facts(lines))
+            known = _facts(*_sensors(lines), board)
+            return Finding(True, "", *known, attributes=read_facts(lines))
         if status is None:
             return Finding(False, f"login to {where} took over {self._timeout_s:g} s")
         said = [_plain(line) for line in errors.splitlines() if line.strip()]
@@ -203,23 +204,34 @@ def _read(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[Optional[i
     return status, outputs[0].decode("utf-8", "replace"), outputs[1].decode("utf-8", "replace")
 
 
-def _facts(lines: List[str], board: Board) -> Tuple[Optional[float], Optional[float]]:
+def _sensors(lines: List[str]) -> Tuple[List[str], Listing]:
+    """Return what a board's answer states of its thermal zones and of its power sensors."""
+    zones, listing = [], {}
+    for line in lines:
+        kind, _, rest = line.partition(" ")
+        if kind == "t":
+            zones.append(rest.strip())
+        elif kind == "p":
+            path, _, text = rest.partition(" ")
+            listing[path.lstrip("/")] = text.strip()
+    return zones, listing
+
+
+def _facts(
+    zones: List[str], listing: Listing, board: Board
+) -> Tuple[Optional[float], Optional[float]]:
     """Return the temperature of the hottest plausible zone, and the power of the board's input.
 
     Sensors that are off report nonsense such as -274 or 0. Where no rail is known to be the input,
     the greatest one is shown: rails hold one another and are never added up.
+
+    Args:
+        zones: What the files of thermal zones state, in millidegrees.
+        listing: Of `POWER_PATTERNS`.
     """
-    degrees = [0.0]
-    listing = {}
-    for line in lines:
-        kind, _, rest = line.partition(" ")
-        if kind == "t" and rest.strip().isascii() and rest.strip().isdigit():
-            degrees.append(int(rest.strip()[:15]) / 1e3)
-        elif kind == "p":
-            path, _, text = rest.partition(" ")
-            listing[path.lstrip("/")] = text.strip()
+    degrees = [int(each[:15]) / 1e3 for each in zones if each.isascii() and each.isdigit()]
     heat = max((each for each in degrees if 0 < each < 200), default=None)
-    rails = [each for each in rails_of(listing) if each.kind != COUNTER]
+    rails = rails_of(listing)
     chosen = choose(rails, board.energy_rail).rail
     watts = [each.watts(listing) or 0.0 for each in (rails if chosen is None else [chosen])]
     return heat, max((each for each in watts if 0 < each < MAX_POWER_W), default=None)
@@ -227,10 +239,3 @@ def _facts(lines: List[str], board: Board) -> Tuple[Optional[float], Optional[fl
 
 def _plain(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:_MAX_REASON].strip()
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
