@@ -587,7 +587,6 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
     import numpy as np
 
     from edgeyard.devices.metrics import P50, RUNS_PER_S
-    from edgeyard.devices.runner import concurrency, load, soak
     from edgeyard.devices.runner.conditions import Conditions
     from edgeyard.devices.runner.measure import Measurement
     from edgeyard.devices.runner.trust import Series, doubted, judge
@@ -618,11 +617,18 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
         primary=callers,
         of_the_p50=rules is None or rules.kind != SERVER,
     )
+    # what only such runs need costs the others nothing
     if order["soak_s"] is not None:
+        from edgeyard.devices.runner import soak
+
         verdict = doubted(verdict, soak.doubts(message["report"]["soak"]))
     if order["concurrency"]:
+        from edgeyard.devices.runner import concurrency
+
         verdict = doubted(verdict, concurrency.doubts(message["report"]["concurrency"]))
     if rules is not None:
+        from edgeyard.devices.runner import load
+
         verdict = doubted(verdict, load.reasons(message["report"]["load_test"]))
     return Launch(
         measurement=Measurement(
