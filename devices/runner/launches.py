@@ -629,7 +629,7 @@ def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) 
     if rules is not None:
         from edgeyard.devices.runner import load
 
-        verdict = doubted(verdict, load.reasons(message["report"]["load_test"]))
+        verdict = doubted(verdict, load.doubts(message["report"]["load_test"]))
     return Launch(
         measurement=Measurement(
             latencies_ms=latencies,

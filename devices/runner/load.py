@@ -344,8 +344,8 @@ def _early_stopping(latencies_ms: NDArray[np.float64], share: float) -> Optional
     return float(np.sort(latencies_ms)[len(latencies_ms) - late]) if late >= 1 else None
 
 
-def reasons(report: Mapping[str, object]) -> Sequence[Reason]:
-    """Return what speaks against the primary metric of a load.
+def doubts(report: Mapping[str, object]) -> Sequence[Reason]:
+    """Return the reasons against the primary metric of a load that `judge` does not find.
 
     Args:
         report: As `Load.as_json` returns it.

@@ -28,10 +28,10 @@ from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.load import (
     MAX_TRIALS,
     arrivals_s,
+    doubts,
     load,
     max_late,
     min_queries,
-    reasons,
 )
 from edgeyard.devices.runner.spec import SERVER, SINGLE_STREAM, LoadRules
 from edgeyard.errors import InvalidInput, RunFailed
@@ -204,7 +204,7 @@ def test_the_largest_rate_that_keeps_the_bound_is_found_by_bisection() -> None:
     assert primary is not None
     assert (primary.metric.name, primary.value) == ("load_rate", kept)
     assert primary.metric.better == "higher"
-    assert not reasons(report)
+    assert not doubts(report)
     assert any(note.startswith("trial 2 at") and "bound kept at" in note for note in board.notes)
     assert board.percents == sorted(board.percents)
 
@@ -241,7 +241,7 @@ def test_a_search_that_has_no_time_left_states_what_it_knows() -> None:
     report = Board().load(server(), max_s=0.6 * whole.now_ns / 1e9).as_json()
     assert report["ended"] == "time"
     assert report["largest_rate"] > 0
-    assert [each.code for each in reasons(report)] == ["bracket_wide"]
+    assert [each.code for each in doubts(report)] == ["bracket_wide"]
 
 
 def test_no_time_for_one_trial_is_a_timeout() -> None:
@@ -257,7 +257,7 @@ def test_a_generator_that_is_late_makes_its_trials_invalid() -> None:
     fixed = Board(sleeps_late_ms=5.0).load(server(rate=30.0)).as_json()
     assert fixed["result"]["valid"] is False
     assert fixed["result"]["generator_late_ms"] == pytest.approx(5, abs=0.3)
-    (found,) = [each for each in reasons(fixed) if each.code == "generator_late"]
+    (found,) = [each for each in doubts(fixed) if each.code == "generator_late"]
     assert found.invalid
     on_time = Board(sleeps_late_ms=0.05).load(server(rate=30.0)).as_json()
     assert on_time["result"]["valid"] is True
@@ -268,7 +268,7 @@ def test_a_queue_that_grows_ends_its_trial() -> None:
     assert report["result"]["ended"] == "queue"
     assert report["result"]["kept"] is False
     assert report["result"]["queue_max"] < 2000
-    (found,) = [each for each in reasons(report) if each.code == "rate_not_sustained"]
+    (found,) = [each for each in doubts(report) if each.code == "rate_not_sustained"]
     assert found.invalid
 
 
