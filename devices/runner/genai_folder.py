@@ -51,7 +51,6 @@ class GenaiFolder:
         decoder: Name of its ONNX file.
         context_length: Tokens of prompt and output together that it takes.
         vocabulary: Number of token ids, from 0 on.
-        end_tokens: Ids that end a text; empty: not stated.
         has_tokenizer: Whether the folder has a tokenizer.
     """
 
@@ -59,7 +58,6 @@ class GenaiFolder:
     decoder: str
     context_length: int
     vocabulary: int
-    end_tokens: Tuple[int, ...]
     has_tokenizer: bool
 
 
@@ -170,7 +168,6 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
         decoder=filename,
         context_length=_count(model, "context_length"),
         vocabulary=vocabulary,
-        end_tokens=tuple(ends),
         has_tokenizer=TOKENIZER in others,
     )
 
