@@ -27,7 +27,6 @@ from edgeyard.devices.runner.measure import (
     Clock,
     Measurement,
     Note,
-    add_span,
     check_finite,
     collections_paused,
     inner_loops,
@@ -226,15 +225,15 @@ def soak(
             begin_s = (clock() - began) / 1e9
             watch.start()
             chunks: List[NDArray[np.float64]] = []
-            spans: List[Tuple[float, float, float]] = []
-            now_s = begin_s
+            began_s = time.monotonic()
+            runs, now_s = 0, begin_s
             while not chunks or now_s < until_s:
                 span_s = min(_CHUNK_S, window_s / _CHUNKS_A_WINDOW, max(0.0, until_s - now_s))
                 many = max(1, math.ceil(span_s / max(number_s, 1e-9) / loops))
                 own_cpu_ns += time.process_time_ns() - cpu_ns
-                began_s = time.monotonic()
                 taken = np.array(timed_loops(session.run, feeds, many, loops, clock))
-                add_span(spans, began_s, time.monotonic(), many * loops)
+                ended_s = time.monotonic()
+                runs += many * loops
                 cpu_ns = time.process_time_ns()
                 chunks.append(taken / 1e6)
                 watch.look()
@@ -249,7 +248,8 @@ def soak(
                     end_s=now_s,
                     latencies_ms=np.concatenate(chunks),
                     conditions=watch.stop(),
-                    spans=_one_span(spans),
+                    # one: between its chunks the machine is looked at for 0.1 ms
+                    spans=[(began_s, ended_s, float(runs))],
                 )
             )
         own_cpu_ns += time.process_time_ns() - cpu_ns
@@ -307,13 +307,6 @@ def write_numbers(path: Path, found: Soak) -> None:
 def window_name(window_s: float) -> str:
     """Return what people call a window: a minute, if it is one."""
     return "minute" if window_s == 60.0 else f"window of {window_s:g} s"
-
-
-def _one_span(
-    spans: Sequence[Tuple[float, float, float]],
-) -> Sequence[Tuple[float, float, float]]:
-    """Return a window as one span: between its chunks the machine is looked at for 0.1 ms."""
-    return [(spans[0][0], spans[-1][1], sum(span[2] for span in spans))] if spans else ()
 
 
 def _so_far(number: int, count: int, window_s: float, chunks: Sequence[NDArray[np.float64]]) -> str:
