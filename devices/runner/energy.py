@@ -470,11 +470,7 @@ class EnergyMeasurement:
         trace = self._idle.trace
         begin_s, end_s = trace.span_s
         parts = parts_of([(begin_s, end_s, 1.0)], self.measuring.part_s)
-        watts = [
-            sum(trace.between(*piece[:2]) for piece in part)
-            / sum(end_s - begin_s for begin_s, end_s, _ in part)
-            for part in parts
-        ]
+        watts = [_part(trace, part).power_w for part in parts]
         return {**_estimate([watts]), "unit": "W", "seconds": end_s - begin_s}
 
     def _of_inferences(self, work: object, idle: object) -> Dict[str, object]:
@@ -483,14 +479,13 @@ class EnergyMeasurement:
             begin_s, end_s = trace.span_s
             return {"power_w": trace.between(begin_s, end_s) / (end_s - begin_s)}
         launches = self._on_our_clock(work)
-        spans = [span for launch in launches for span in launch]
-        seconds = sum(end_s - begin_s for begin_s, end_s, _ in spans)
-        joules = sum(trace.between(begin_s, end_s) for begin_s, end_s, _ in spans)
+        whole = _part(trace, [span for launch in launches for span in launch])
         parts = self._parts(launches)
+        found = _energy_of(parts)
         return {
-            "power_w": joules / seconds,
-            "per_inference": {**_energy_of(parts), "unit": "J"},
-            "per_inference_above_idle": _above_idle(parts, idle),
+            "power_w": whole.power_w,
+            "per_inference": {**found, "unit": "J"},
+            "per_inference_above_idle": _above_idle(parts, found["value"], idle),
         }
 
     def _on_our_clock(self, work: object) -> List[List[Span]]:
@@ -502,27 +497,38 @@ class EnergyMeasurement:
 
     def _parts(self, launches: Sequence[Sequence[Span]]) -> List[List[_Part]]:
         """Return the parts of each launch, equally many."""
-        between = self._run.trace.between
-        return [
-            [
-                _Part(
-                    joules=sum(between(begin_s, end_s) for begin_s, end_s, _ in part),
-                    seconds=sum(end_s - begin_s for begin_s, end_s, _ in part),
-                    runs=sum(runs for _, _, runs in part),
-                )
-                for part in launch
-            ]
-            for launch in _divided(launches, self.measuring.part_s)
-        ]
+        divided = _divided(launches, self.measuring.part_s)
+        return [[_part(self._run.trace, part) for part in launch] for launch in divided]
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Inferences of a part of a launch."""
+    """Inferences of a part of a run."""
 
     joules: float
     seconds: float
     runs: float
+
+    @property
+    def power_w(self) -> float:
+        return self.joules / self.seconds
+
+
+def _part(trace: Trace, spans: Sequence[Span]) -> _Part:
+    """Return the inferences of these spans with their energy.
+
+    Raises:
+        EnergyUnknown: As `Trace.between`.
+    """
+    return _Part(
+        joules=sum(trace.between(begin_s, end_s) for begin_s, end_s, _ in spans),
+        seconds=_seconds(spans),
+        runs=sum(runs for _, _, runs in spans),
+    )
+
+
+def _seconds(spans: Sequence[Span]) -> float:
+    return sum(end_s - begin_s for begin_s, end_s, _ in spans)
 
 
 def energy_of(board: BoardFacts, root: Path) -> Tuple[Optional[EnergyMeasurement], Optional[str]]:
@@ -612,7 +618,7 @@ def parts_of(spans: Sequence[Span], part_s: float, count: Optional[int] = None) 
     Returns:
         The pieces of spans of each part; a piece has its share of the inferences of its span.
     """
-    total_s = sum(end_s - begin_s for begin_s, end_s, _ in spans)
+    total_s = _seconds(spans)
     count = count or max(1, int(total_s / part_s + 1e-9))
     parts: List[List[Span]] = [[] for _ in range(count)]
     done_s, place = 0.0, 0
@@ -632,7 +638,7 @@ def parts_of(spans: Sequence[Span], part_s: float, count: Optional[int] = None) 
 
 def _divided(launches: Sequence[Sequence[Span]], part_s: float) -> List[List[List[Span]]]:
     """Return as many parts of each launch."""
-    shortest_s = min(sum(end_s - begin_s for begin_s, end_s, _ in launch) for launch in launches)
+    shortest_s = min(map(_seconds, launches))
     if shortest_s < part_s:
         raise EnergyUnknown(
             f"inferences took {shortest_s:.2g} s, and a number of the energy takes {part_s:g} s of "
@@ -700,20 +706,23 @@ def _energy_of(parts: Sequence[Sequence[_Part]], idle_w: float = 0.0) -> Dict[st
     )
 
 
-def _above_idle(parts: Sequence[Sequence[_Part]], idle: object) -> Optional[Dict[str, object]]:
+def _above_idle(
+    parts: Sequence[Sequence[_Part]], taken: object, idle: object
+) -> Optional[Dict[str, object]]:
     """Return the energy less what the idle board takes in that time; None: not known.
 
     The ends of the interval are as far away as those of both, whose errors are independent:
     the root of the sum of the squares. None, too, where the board drew no more than idle.
 
     Args:
+        taken: Energy of an inference, J, with what is drawn anyway.
         idle: Power, W.
     """
     base = idle.get("value") if isinstance(idle, dict) else None
     if not isinstance(base, float) or not isinstance(idle, dict):
         return None
     found = _energy_of(parts, base)
-    above, taken = found["value"], _energy_of(parts)["value"]
+    above = found["value"]
     if not isinstance(above, float) or not isinstance(taken, float) or above <= _SAME * taken:
         return None
     inference_s = (taken - above) / base
