@@ -241,8 +241,7 @@ class _Run:
 
     def _observe_idle(self) -> None:
         """Find what measures the board's energy, and have it observe the idle board."""
-        board = self._board
-        if board.emulated and not board.energy_rail and not board.energy_command:
+        if not self._board.may_measure_energy:
             return
         # what only such boards need costs the others' start nothing
         from edgeyard.devices.runner import board as machine

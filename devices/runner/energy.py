@@ -534,15 +534,14 @@ def _seconds(spans: Sequence[Span]) -> float:
 def energy_of(board: BoardFacts, root: Path) -> Tuple[Optional[EnergyMeasurement], Optional[str]]:
     """Return what measures the energy of a run on this board, or why nothing does.
 
-    A part of a machine has no sensors of its own: the machine's are read only where the boards
-    file names a rail.
-
     Args:
         root: Where ``sys`` is.
 
     Returns:
         The measurement, or None with a reason; both None: the board has no sensors.
     """
+    if not board.may_measure_energy:
+        return None, None
     if board.energy_command:
         program = Path(board.energy_command[0]).name
         meter = Measuring(
@@ -557,8 +556,6 @@ def energy_of(board: BoardFacts, root: Path) -> Tuple[Optional[EnergyMeasurement
             idle_s=METER_IDLE_S,
         )
         return EnergyMeasurement(meter, MeterSource(board.energy_command)), None
-    if board.ssh is not None or board.energy_s > 0 or (board.emulated and not board.energy_rail):
-        return None, None
     listing = read_listing(root)
     choice = choose(rails_of(listing), board.energy_rail)
     if choice.rail is None:

@@ -498,3 +498,15 @@ class BoardFacts:
     energy_rail: str = ""
     energy_command: Tuple[str, ...] = ()
     energy_s: float = 0.0
+
+    @property
+    def may_measure_energy(self) -> bool:
+        """Whether its runner has a meter to read, or may look for sensors of this machine.
+
+        A part of a machine has no sensors of its own: the machine's are read only where the boards
+        file names a rail.
+        """
+        if self.energy_command:
+            return True
+        whole = not self.emulated or bool(self.energy_rail)
+        return whole and self.ssh is None and self.energy_s <= 0
