@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -114,12 +115,12 @@ class GenerationResult:
     text: Optional[str]
     varied: int
 
-    @property
+    @cached_property
     def token_ms(self) -> NDArray[np.float64]:
         """Times of the tokens after the first, shape (requests, output_length - 1), ms."""
         return np.array([one.tokens_ns[1:] for one in self.requests], dtype=np.float64) / 1e6
 
-    @property
+    @cached_property
     def series(self) -> Mapping[Metric, NDArray[np.float64]]:
         """The numbers of each request, shape (requests,), by what they are."""
         prefill_s = np.array([one.prefill_ns for one in self.requests]) / 1e9
