@@ -141,7 +141,7 @@ _Skipped = Annotated[Any, Field(exclude=True)]
 _Word = Annotated[str, _TextPattern(r"[^\x00]*", "must not contain the character NUL")]
 
 
-def _program(words: List[str]) -> List[str]:
+def _require_program(words: List[str]) -> List[str]:
     if not words or not words[0]:
         raise PydanticCustomError("program", "must begin with a program")
     return words
@@ -266,7 +266,7 @@ class HookEntry(_Entry):
     @field_validator("run")
     @classmethod
     def _check_program(cls, words: List[str]) -> List[str]:
-        return _program(words)
+        return _require_program(words)
 
 
 class SandboxEntry(_Entry):
@@ -360,7 +360,7 @@ class BoardEntry(_Entry):
     @field_validator("energy_command")
     @classmethod
     def _check_meter(cls, words: Optional[List[str]]) -> Optional[List[str]]:
-        return None if words is None else _program(words)
+        return None if words is None else _require_program(words)
 
     @model_validator(mode="after")
     def _check_one_source_of_energy(self) -> "BoardEntry":

@@ -8,8 +8,8 @@ A *rail* is one measured supply. Three kinds are read:
 - counters of energy, microjoules: hwmon ``energyN_input`` and RAPL's ``energy_uj``, which begins
   again at 0 after ``max_energy_range_uj``.
 
-A board's rails hold one another: its input feeds all others, and a processor's package its cores.
-So rails are never added up, and `choose` takes the input of the board, or none.
+A board's rails contain one another: its input feeds all others, and a processor's package feeds its
+cores. So rails are never added up, and `choose` takes the input of the board, or none.
 
 Sources: kernel documentation hwmon/sysfs-interface, hwmon/ina3221, power/powercap/powercap.
 Imported on boards too: only the standard library, Python 3.10.
@@ -52,7 +52,7 @@ _INPUT_LABELS = ("VDD_IN", "POM_5V_IN", "VIN", "PWR_IN", "DC_IN", "BOARD_IN", "T
 
 _MONITORS = ("ina", "ltc", "adm", "lm25", "max34", "tps", "pac19", "isl")
 """First letters of chips that do nothing but monitor a supply; drivers of GPUs, disks, batteries
-and temperatures have power files, too, of what they drive alone."""
+and temperatures have power files, too, which state the power of that device alone."""
 
 _INA3221_CHANNELS = 3
 """``curr4`` of an INA3221 is a sum, and ``in4`` to ``in7`` are voltages at its shunts."""

@@ -223,7 +223,7 @@ def _facts(
     """Return the temperature of the hottest plausible zone, and the power of the board's input.
 
     Sensors that are off report nonsense such as -274 or 0. Where no rail is known to be the input,
-    the greatest one is shown: rails hold one another and are never added up.
+    the greatest one is shown: rails contain one another and are never added up.
 
     Args:
         zones: What the files of thermal zones state, in millidegrees.

@@ -59,8 +59,8 @@ METER = "meter"
 _MAX_GAP = 5.0
 """Periods without a value after which sampled power is not known."""
 
-_SAME = 1e-6
-"""Of the energy of an inference, what is above idle and no more is rounding."""
+_ROUNDING = 1e-6
+"""Share of the energy of an inference; energy above idle of at most as much is a rounding error."""
 
 _METER_TIMEOUT_S = 5.0
 _MAX_OUTPUT_BYTES = 1000
@@ -234,7 +234,7 @@ class MeterSource:
     """An external meter, which a program asks: it prints joules since some start.
 
     Attributes:
-        problem: What the program did wrong at last, in words; "": nothing.
+        problem: Why a reading failed, the last one that did; "": none failed.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -646,7 +646,7 @@ def _divided(launches: Sequence[Sequence[Span]], part_s: float) -> List[List[Lis
 
 
 def _checked(work: object) -> List[List[Span]]:
-    """Return the spans that a run states; it may have read what strangers wrote."""
+    """Return the spans that a run states, checked: a user's model runs in its process."""
     try:
         launches = [
             [(float(begin_s), float(end_s), float(runs)) for begin_s, end_s, runs in launch]
@@ -720,7 +720,7 @@ def _above_idle(
         return None
     found = _energy_of(parts, base)
     above = found["value"]
-    if not isinstance(above, float) or not isinstance(taken, float) or above <= _SAME * taken:
+    if not isinstance(above, float) or not isinstance(taken, float) or above <= _ROUNDING * taken:
         return None
     inference_s = (taken - above) / base
     ends, idle_ends = found["ci95"], idle["ci95"]

@@ -476,9 +476,9 @@ class BoardFacts:
         duty_cycle: Share of the time that the engine computes; the rest of it idles.
         energy_rail: As of `Board`.
         energy_command: As of `Board`.
-        energy_s: What measures the board's energy needs inferences for so long at least, and is
-            sent the instants between which they ran; 0: nothing does. On a board behind its host,
-            above 0: the host's meter measures, and the board's own sensors are left alone.
+        energy_s: Seconds of inferences that the energy measurement needs at least; the run then
+            reports when its inferences ran. 0: no energy is measured. Above 0 on a board behind its
+            host: the host's meter measures, and the board's own sensors are not read.
     """
 
     target_uid: str = ""

@@ -62,7 +62,7 @@ class GenaiFolder:
 
 
 def read_files(archive: ModelArchive, *, max_fields: "int | None" = None) -> GenaiFolder:
-    """Look through the files of a folder; weights are not read.
+    """Check the files of a folder; weights are not read.
 
     Args:
         archive: Opened with the suffix `CONFIG`.
@@ -85,7 +85,7 @@ def is_genai_folder(folder: Path) -> bool:
 
 
 def open_genai(path: Path) -> "Tuple[ModelArchive, GenaiFolder]":
-    """Map an archive of a folder, and look through it.
+    """Map an archive of a folder, and check its files.
 
     Raises:
         RunFailed: As `read_files` and `edgeyard.devices.runner.model_archive.open_archive`.

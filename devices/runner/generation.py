@@ -53,11 +53,11 @@ _MANY_TOKENS = 32
 """Slow requests of so many tokens warm up token by token: whole ones would take minutes."""
 
 _ENERGY_SHARE = 0.75
-"""Of the time that what measures energy needs, so much has parts enough for an interval."""
+"""Share of the time that an energy measurement needs: it still has parts enough for an interval."""
 
 _LONG, _MAX_LONG = 4, 16
-"""When requests took so many times that time, this share is enough; and any is, as long prompts
-would never end."""
+"""When requests took `_LONG` times that time, this share of it is enough for tokens; after
+`_MAX_LONG` times any share is, because requests with long prompts would never end."""
 
 _SEED = 0
 

@@ -235,7 +235,7 @@ class Trial:
         """The values as the report contains them; their intervals take time on a board."""
         shares = (0.5, 0.9, 0.99, self.rules.share)
         p50, p90, p99, counts = (_quantile(self.latencies_ms, each) for each in shares)
-        # who has arrived and has not begun when a query begins
+        # queries that have arrived and not begun, at the begin of each
         waiting = np.searchsorted(self.due_ns, self.start_ns, "right") - np.arange(
             1, len(self.start_ns) + 1
         )
@@ -262,14 +262,14 @@ class Trial:
         }
 
 
-_Known = Tuple[float, Optional[float], Optional[float]]
+_Estimate = Tuple[float, Optional[float], Optional[float]]
 
 
 def _percentile(values: NDArray[np.float64], share: float) -> float:
     return float(np.percentile(values, 100 * share))
 
 
-def _quantile(latencies_ms: NDArray[np.float64], share: float) -> _Known:
+def _quantile(latencies_ms: NDArray[np.float64], share: float) -> _Estimate:
     if share > 0.5:
         return (_percentile(latencies_ms, share), *quantile_interval(latencies_ms, share))
     known = median_interval(latencies_ms)
@@ -277,7 +277,7 @@ def _quantile(latencies_ms: NDArray[np.float64], share: float) -> _Known:
     return (float(np.median(latencies_ms)), *ends)
 
 
-def _ends(name: str, known: _Known) -> Dict[str, object]:
+def _ends(name: str, known: _Estimate) -> Dict[str, object]:
     return {f"{name}_ms": known[0], f"{name}_low_ms": known[1], f"{name}_high_ms": known[2]}
 
 
@@ -359,11 +359,13 @@ def doubts(report: Mapping[str, object]) -> Sequence[Reason]:
     if result["ended"] == "queue":
         found.append(rate_not_sustained(_number(result["rate"])))
     if report["largest_rate"] is None:
-        value, low, high = (_given(result[f"latency{end}_ms"]) for end in ("", "_low", "_high"))
+        value, low, high = (
+            _number_or_none(result[f"latency{end}_ms"]) for end in ("", "_low", "_high")
+        )
         if low is None or high is None or (high - low) / 2 > MAX_INTERVAL_WIDTH * (value or 0.0):
             found.append(percentile_uncertain(_number(report["percentile"]), low, high))
         return found
-    rate, other = _number(report["largest_rate"]), _given(report["rate_not_kept"])
+    rate, other = _number(report["largest_rate"]), _number_or_none(report["rate_not_kept"])
     if report["not_kept_valid"] is False:
         trials = report["trials"]
         assert isinstance(trials, list)
@@ -380,7 +382,7 @@ def _number(value: object) -> float:
     return float(value)
 
 
-def _given(value: object) -> Optional[float]:
+def _number_or_none(value: object) -> Optional[float]:
     return None if value is None else _number(value)
 
 
@@ -654,7 +656,7 @@ class _Sender:
 
         Args:
             gives_up: The trial ends when too many are late to keep the bound.
-            so_far: What is known from other trials, for people.
+            so_far: What other trials showed, for the message of the progress.
         """
         clock, sleep, run, feeds = self._clock, self._sleep, self._run, self._feeds
         self._trials += 1

@@ -90,7 +90,7 @@ class Measurement:
         rates: Shape (parts,), the throughputs, 1/s, of parts of the time; None: that is runs over
             the sum of latencies, as one caller in a row made all runs.
         spans: When the inferences ran: begin, end (`time.monotonic`) and how many, in order; empty:
-            nobody noted it, so that no energy of an inference is known.
+            not recorded, so that no energy of an inference is known.
         primary: The metric that the result is compared by.
     """
 

@@ -159,7 +159,7 @@ def plots(runs: Sequence[PlottedRun], scenario: str = "") -> list[Plot]:
 def time_against_energy(
     points: Mapping[str, tuple[Interval, Interval]], scenario: str = ""
 ) -> Plot:
-    """Return the picture of what policies take in time and in energy.
+    """Return the plot of the policies' time against their energy.
 
     Args:
         points: Mean turnaround in seconds and energy of all boards in joules, by policy; ends of
