@@ -99,6 +99,11 @@ class Rail:
         numbers = [each for each in values if each is not None]
         return numbers[0] / 1e6 if self.kind == POWER else numbers[0] * numbers[1] / 1e6
 
+    def joules(self, listing: Listing) -> Optional[float]:
+        """Return what a counter states; None: the rail has none, or it is not readable."""
+        value = _whole(listing.get(self.files[0], ""))
+        return value / 1e6 if self.kind == COUNTER and value is not None else None
+
 
 @dataclass(frozen=True)
 class Choice:

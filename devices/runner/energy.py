@@ -223,9 +223,8 @@ class RailSource:
         listing = {each: read_text(self._root / each) for each in rail.files}
         at_s = (before_s + self._clock()) / 2
         if rail.kind == COUNTER:
-            text = listing[rail.files[0]]
-            joules = int(text) / 1e6 if text.isascii() and text.isdigit() else None
-            trace.add_count(at_s, joules, None if rail.max_uj is None else rail.max_uj / 1e6)
+            max_j = None if rail.max_uj is None else rail.max_uj / 1e6
+            trace.add_count(at_s, rail.joules(listing), max_j)
         else:
             trace.add_power(at_s, rail.watts(listing))
 
