@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +192,7 @@ def run() -> list[Row]:
 def _network(server: Server, case: Case) -> Row:
     name = str(server.upload(with_weights(case.model))["name"])
     found = _in_turn(lambda: _ours(server, name, case), lambda: _bare(case))
-    return _row(case.name, "ms", case.engine, f"{case.runs} runs", found)
+    return _row(case.name, "ms", _bare_loop(case.engine), f"{case.runs} runs", found)
 
 
 def _tokens(server: Server) -> Row:
@@ -219,15 +219,15 @@ def _tokens(server: Server) -> Row:
     lengths = [str(PROMPT_LENGTH), str(OUTPUT_LENGTH), str(REQUESTS)]
     found = _in_turn(ours, lambda: _run(f"{_HEAD}{_BARE_TOKENS}", TINY_LLAMA, lengths))
     work = f"{REQUESTS} requests of {PROMPT_LENGTH} tokens that generate {OUTPUT_LENGTH}"
-    return _row("decode tokens/s", "1/s", "onnxruntime-genai", work, found)
+    return _row("decode tokens/s", "1/s", _bare_loop("onnxruntime-genai"), work, found)
 
 
 def _in_turn(
-    ours: Callable[[], float], theirs: Callable[[], float]
+    ours: Callable[[], float], theirs: Callable[[], float], alternations: int = ALTERNATIONS
 ) -> tuple[list[float], list[float]]:
     """Return our numbers and theirs; the first pair is left out."""
     found: tuple[list[float], list[float]] = ([], [])
-    for turn in range(ALTERNATIONS + 1):
+    for turn in range(alternations + 1):
         # Who comes first changes, so that a drift of the machine hits both alike.
         if turn % 2:
             a, b = ours(), theirs()
@@ -239,9 +239,11 @@ def _in_turn(
     return found
 
 
-def _row(
-    name: str, unit: str, engine: str, work: str, found: tuple[list[float], list[float]]
-) -> Row:
+def _bare_loop(engine: str) -> str:
+    return f"bare {engine} loop, 1 thread on CPU 0 each"
+
+
+def _row(name: str, unit: str, peer: str, work: str, found: tuple[list[float], list[float]]) -> Row:
     ours, theirs = found
     ratio, low, high = median_interval([a / b for a, b in zip(ours, theirs, strict=True)])
     return Row(
@@ -250,8 +252,8 @@ def _row(
         unit,
         median(theirs),
         ratio,
-        f"peer: bare {engine} loop, 1 thread on CPU 0 each; {ALTERNATIONS} alternations of "
-        f"{work}; interval of the median ratio {low:.3f}-{high:.3f}",
+        f"peer: {peer}; {len(ours)} alternations of {work}; "
+        f"interval of the median ratio {low:.3f}-{high:.3f}",
     )
 
 
@@ -293,42 +295,21 @@ def _server(server: Server, model: Path) -> Row:
         "nb_inference": LOAD_QUERIES,
         "load_duration": 1,
     }
-    ours, theirs, ratios = [], [], []
-    for turn in range(LOAD_ALTERNATIONS):
-        if turn % 2:
-            a, b = float(_report(server, job)["load_test"]["result"]["p99_ms"]), _loadgen(model)
-        else:
-            b, a = _loadgen(model), float(_report(server, job)["load_test"]["result"]["p99_ms"])
-        ours.append(a)
-        theirs.append(b)
-        ratios.append(a / b)
-    ratio, low, high = median_interval(ratios)
-    return Row(
-        "server p99",
-        median(ours),
-        "ms",
-        median(theirs),
-        ratio,
-        f"peer: LoadGen with the same arrivals at {LOAD_RATE}/s and a bare ort loop on CPU 0; "
-        f"{LOAD_ALTERNATIONS} alternations of {LOAD_QUERIES} queries; interval of the median ratio "
-        f"{low:.3f}-{high:.3f}, which has to hold 1",
-    )
+
+    def ours() -> float:
+        return float(_report(server, job)["load_test"]["result"]["p99_ms"])
+
+    found = _in_turn(ours, lambda: _loadgen(model), LOAD_ALTERNATIONS)
+    peer = f"LoadGen with the same arrivals at {LOAD_RATE}/s and a bare ort loop on CPU 0"
+    row = _row("server p99", "ms", peer, f"{LOAD_QUERIES} queries", found)
+    return replace(row, note=f"{row.note}, which has to hold 1")
 
 
 def _loadgen(model: Path) -> float:
     """Return the p99 by the real LoadGen, ms."""
     with tempfile.TemporaryDirectory(prefix="edgeyard-bench-") as folder:
         script = f"{_HEAD}{_BARE['ort']}{_LOADGEN}"
-        done = subprocess.run(
-            [
-                *(sys.executable, "-c", script, str(model), "1", "0", str(LOAD_QUERIES)),
-                *(str(LOAD_RATE), str(LOAD_SEED), folder),
-            ],
-            check=True,
-            capture_output=True,
-            timeout=300,
-        )
-    return float(json.loads(done.stdout))
+        return _run(script, model, [str(LOAD_QUERIES), str(LOAD_RATE), str(LOAD_SEED), folder])
 
 
 def _ours(server: Server, model: str, case: Case) -> float:
