@@ -142,40 +142,13 @@ print(json.dumps(float(np.median(rates))))
 
 
 _LOADGEN = """
-import queue, re, threading
-import mlperf_loadgen as loadgen
-runs, rate, seed = int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6])
-folder = sys.argv[7]
+from pathlib import Path
+from benchmarks.loadgen import server_run
+queries, rate, seed = int(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6])
 for _ in range(warmup):
     run()
-waiting = queue.SimpleQueue()
-def work():
-    while (query := waiting.get()) is not None:
-        run()
-        loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(query, 0, 0)])
-worker = threading.Thread(target=work)
-worker.start()
-settings = loadgen.TestSettings()
-settings.scenario = loadgen.TestScenario.Server
-settings.mode = loadgen.TestMode.PerformanceOnly
-settings.server_target_qps = rate
-settings.server_target_latency_ns = 10**10
-settings.server_target_latency_percentile = 0.99
-settings.min_query_count = settings.max_query_count = runs
-settings.min_duration_ms = 0
-settings.schedule_rng_seed = seed
-logs = loadgen.LogSettings()
-logs.log_output.outdir = folder
-logs.log_output.copy_summary_to_stdout = False
-sut = loadgen.ConstructSUT(lambda samples: [waiting.put(each.id) for each in samples] and None,
-                           lambda: None)
-qsl = loadgen.ConstructQSL(1, 1, lambda samples: None, lambda samples: None)
-loadgen.StartTestWithLogSettings(sut, qsl, settings, logs)
-waiting.put(None)
-worker.join()
-summary = open(os.path.join(folder, "mlperf_log_summary.txt")).read()
-found = re.search(r"99.00 percentile latency .ns.\\s*: (\\d+)", summary)
-print(json.dumps(int(found.group(1)) / 1e6))
+found = server_run(run, Path(sys.argv[7]), rate=rate, seed=seed, queries=queries)
+print(json.dumps(found.percentiles_ms["99.00"]))
 """
 
 

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import re
-import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from benchmarks.loadgen import server_run
 from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.load import Trial, arrivals_s, load
 from edgeyard.devices.runner.spec import SERVER, LoadRules
 
-loadgen: Any = pytest.importorskip(
-    "mlperf_loadgen", reason="mlcommons-loadgen has no wheel for this machine"
-)
+pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen has no wheel for this machine")
 
 pytestmark = pytest.mark.loadgen
 
@@ -40,84 +36,20 @@ class Sleeping:
         return [np.ones(1, np.float32)]
 
 
-class Seen(NamedTuple):
-    """A run of LoadGen: its percentiles, ms, and when each query was issued, begun and ended, s."""
-
-    percentiles: dict[str, float]
-    issued: list[float]
-    begun: list[float]
-    ended: list[float]
-
-
-def by_loadgen(folder: Path) -> Seen:
-    """Run LoadGen's server scenario on one worker."""
-    waiting: deque[int] = deque()
-    ready = threading.Semaphore(0)
-    issued: list[float] = []
-    begun: list[float] = []
-    ended: list[float] = []
-    model = Sleeping()
-
-    def work() -> None:
-        while True:
-            ready.acquire()
-            if not waiting:
-                return
-            query = waiting.popleft()
-            begun.append(time.perf_counter())
-            model.run({})
-            ended.append(time.perf_counter())
-            loadgen.QuerySamplesComplete([loadgen.QuerySampleResponse(query, 0, 0)])
-
-    def issue(samples: Any) -> None:
-        issued.append(time.perf_counter())
-        for each in samples:
-            waiting.append(each.id)
-            ready.release()
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    settings = loadgen.TestSettings()
-    settings.scenario = loadgen.TestScenario.Server
-    settings.mode = loadgen.TestMode.PerformanceOnly
-    settings.server_target_qps = RATE
-    settings.server_target_latency_ns = 10**9
-    settings.server_target_latency_percentile = 0.99
-    settings.min_query_count = settings.max_query_count = QUERIES
-    settings.min_duration_ms = 0
-    settings.schedule_rng_seed = SEED
-    logs = loadgen.LogSettings()
-    logs.log_output.outdir = str(folder)
-    logs.log_output.copy_summary_to_stdout = False
-    sut = loadgen.ConstructSUT(issue, lambda: None)
-    qsl = loadgen.ConstructQSL(1, 1, lambda samples: None, lambda samples: None)
-    try:
-        loadgen.StartTestWithLogSettings(sut, qsl, settings, logs)
-    finally:
-        loadgen.DestroyQSL(qsl)
-        loadgen.DestroySUT(sut)
-        ready.release()
-        worker.join()
-    summary = (folder / "mlperf_log_summary.txt").read_text()
-    found = {
-        share: int(value) / 1e6
-        for share, value in re.findall(r"([0-9.]+) percentile latency \(ns\)\s*: (\d+)", summary)
-    }
-    return Seen(found, issued, begun, ended)
-
-
 def test_p90_and_p99_of_a_server_load_are_those_of_loadgen(tmp_path: Path) -> None:
-    theirs = by_loadgen(tmp_path)
+    model = Sleeping()
+    theirs = server_run(lambda: model.run({}), tmp_path, rate=RATE, seed=SEED, queries=QUERIES)
     rules = LoadRules(
         kind=SERVER, percentile=99.0, duration_s=0.1, bound_s=1.0, rate=RATE, seed=SEED
     )
     expected = arrivals_s(RATE, QUERIES, SEED)
-    gaps = np.abs(np.diff(theirs.issued) - np.diff(expected))
+    gaps = np.abs(np.diff(theirs.issued_s) - np.diff(expected))
     assert np.median(gaps) < 0.001, "the same arrivals"
     # By the times of this very run: in a second one the machine's other work would be another.
-    first = min(np.array(theirs.issued) - expected)
+    first = min(np.array(theirs.issued_s) - expected)
     begun, ended = (
-        (1e9 * (np.array(each) - first)).astype(np.int64) for each in (theirs.begun, theirs.ended)
+        (1e9 * (np.array(each) - first)).astype(np.int64)
+        for each in (theirs.begun_s, theirs.ended_s)
     )
     ours = Trial(
         rules=rules,
@@ -135,7 +67,11 @@ def test_p90_and_p99_of_a_server_load_are_those_of_loadgen(tmp_path: Path) -> No
             cast(float, ours[f"{name}_low_ms"]),
             cast("float | None", ours[f"{name}_high_ms"]),
         )
-        assert low <= theirs.percentiles[share] <= (high or 1e3), (name, theirs.percentiles, ours)
+        assert low <= theirs.percentiles_ms[share] <= (high or 1e3), (
+            name,
+            theirs.percentiles_ms,
+            ours,
+        )
 
 
 def test_a_run_has_the_queries_of_loadgen() -> None:
