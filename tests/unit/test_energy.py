@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -215,14 +216,17 @@ class Supply:
         self.watts = watts
 
     def read_into(self, trace: Trace) -> None:
-        import time
-
         trace.add_power(time.monotonic(), self.watts)
 
 
-def test_the_energy_of_an_inference_has_an_interval_and_what_is_above_idle_apart() -> None:
-    import time
+def measured_for(
+    seconds: float, idle_w: float, run_w: float, **changes: float
+) -> tuple[EnergyMeasurement, float, float]:
+    """Measure idle power and then a run.
 
+    Returns:
+        The measurement, and when the run began and ended.
+    """
     measuring = Measuring(
         sensor="ina219",
         rail="power1",
@@ -230,20 +234,24 @@ def test_the_energy_of_an_inference_has_an_interval_and_what_is_above_idle_apart
         scope=BOARD,
         chosen="test",
         samples_per_s=100.0,
-        part_s=0.05,
-        idle_s=0.4,
+        **changes,
     )
-    supply = Supply(2.0)
+    supply = Supply(idle_w)
     measured = EnergyMeasurement(measuring, supply)
     measured.observe_idle()
-    supply.watts = 5.0
+    supply.watts = run_w
     measured.on_progress(None)
     while measured._run.trace.readings < 2:
         time.sleep(0.005)
     began_s = time.monotonic()
-    time.sleep(0.5)
+    time.sleep(seconds)
     ended_s = time.monotonic()
     measured.stop()
+    return measured, began_s, ended_s
+
+
+def test_the_energy_of_an_inference_has_an_interval_and_what_is_above_idle_apart() -> None:
+    measured, began_s, ended_s = measured_for(0.5, 2.0, 5.0, part_s=0.05, idle_s=0.4)
     runs = (ended_s - began_s) / 0.01
     found = measured.report([[(began_s, ended_s, runs)]])
     assert found["void"] is None
@@ -276,28 +284,8 @@ def test_the_energy_of_an_inference_has_an_interval_and_what_is_above_idle_apart
 
 
 def test_inferences_of_different_length_are_not_above_idle_by_their_length() -> None:
-    import time
-
-    measuring = Measuring(
-        sensor="ina219",
-        rail="power1",
-        method="power",
-        scope=BOARD,
-        chosen="test",
-        samples_per_s=100.0,
-        part_s=0.02,
-        idle_s=0.2,
-    )
-    measured = EnergyMeasurement(measuring, Supply(6.0))
-    measured.observe_idle()
-    measured.on_progress(None)
-    while measured._run.trace.readings < 2:
-        time.sleep(0.005)
-    began_s = time.monotonic()
-    time.sleep(0.3)
-    measured.stop()
+    measured, at_s, _ = measured_for(0.3, 6.0, 6.0, part_s=0.02, idle_s=0.2)
     spans: list[tuple[float, float, float]] = []
-    at_s = began_s
     for place in range(28):  # the median of the parts is not their mean
         spans.append((at_s, at_s + 0.01, 0.3 if place < 8 else 1.0))
         at_s += 0.01
@@ -361,8 +349,6 @@ def test_facts_of_a_slice_go_on(tmp_path: Path) -> None:
 
 
 def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
-    import time
-
     measuring = Measuring(
         sensor="meter", rail="", method=COUNTER, scope="meter", chosen="test", part_s=0.05
     )
