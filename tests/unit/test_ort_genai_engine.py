@@ -26,6 +26,7 @@ from tests.builders.language_models import (
     archive_of,
     ends_at_once,
     folder_of,
+    unchecked_archive,
     with_nan,
     with_unknown_operator,
 )
@@ -355,12 +356,7 @@ def changed(tmp_path: Path, **model: object) -> Path:
             else:
                 config["model"][name] = value
 
-    folder = folder_of(tmp_path / "model", change)
-    path = tmp_path / "model.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        for each in folder.iterdir():
-            archive.write(each, each.name)
-    return path
+    return unchecked_archive(folder_of(tmp_path / "model", change))
 
 
 DECODER = {"filename": "model.onnx", "session_options": {}}
