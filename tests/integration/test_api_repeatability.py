@@ -26,21 +26,13 @@ def measured(
     body = api.as_().post("/v1/benchmarks", json=description(**changes)).json()
     benchmark_id = str(body["benchmark_id"])
     api.dispatched(benchmark_id)
-    report = {
-        "schema": "edgeyard/result/v1",
-        "status": "ok",
-        "benchmark_id": benchmark_id,
-        "inference_latency": {
-            "unit": "ms",
-            "p50": p50,
-            "p50_ci95": [p50 * (1 - half), p50 * (1 + half)],
-            "p50_ci95_degrees": 3.0,
-        },
-        "verdict": {"verdict": verdict, "reasons": []},
-    }
-    answer = api.uploaded(benchmark_id, report)
-    assert answer.status_code == 201, answer.text
-    api.ended(benchmark_id)
+    interval = {"p50_ci95": [p50 * (1 - half), p50 * (1 + half)], "p50_ci95_degrees": 3.0}
+    api.measured(
+        benchmark_id,
+        p50,
+        inference_latency={"unit": "ms", "p50": p50, **interval},
+        verdict={"verdict": verdict, "reasons": []},
+    )
     return benchmark_id
 
 

@@ -33,6 +33,7 @@ from tests.builders.model_files import a_model_file
 
 BOARD = BOARDS[0].target_uid
 NOISE = (1.0, 1.002, 0.998, 1.001, 0.999)
+RUN_S = 10.0
 
 Measure = Callable[[str], float]
 """What a run of a model measures now, ms."""
@@ -57,22 +58,7 @@ def point(api: Api, model: str, p50: float, **report: object) -> str:
 def measured(api: Api, benchmark_id: str, p50: float, **changes: object) -> None:
     """As if it had run, with this number."""
     api.dispatched(benchmark_id)
-    finished(api, benchmark_id, p50, **changes)
-
-
-def finished(api: Api, benchmark_id: str, p50: float, **changes: object) -> None:
-    """As if a run had ended, with this number."""
-    report = {
-        "schema": "edgeyard/result/v1",
-        "status": "ok",
-        "benchmark_id": benchmark_id,
-        "inference_latency": {"unit": "ms", "p50": p50},
-        "verdict": {"verdict": "comparable", "reasons": []},
-        **changes,
-    }
-    answer = api.uploaded(benchmark_id, report)
-    assert answer.status_code == 201, answer.text
-    api.ended(benchmark_id, run_s=10.0)
+    api.measured(benchmark_id, p50, run_s=RUN_S, **changes)
 
 
 def nights(api: Api, model: str, count: int, p50: float) -> list[str]:
@@ -521,7 +507,7 @@ def versions_elsewhere(api: Api) -> dict[str, str]:
     holder = api.submit(model="old.onnx")
     api.dispatched(holder)
     found = {name: point(api, name, 5.0) for name in list(VERSIONS)[1:]}
-    finished(api, holder, 10.0)
+    api.measured(holder, 10.0, run_s=RUN_S)
     nights(api, "new.onnx", 4, 10.8)
     return found
 
