@@ -110,11 +110,20 @@ def views(state: BoardState = BoardState.IDLE, reason: str = "") -> list[BoardVi
     ]
 
 
-def step(api: Api, boards: Sequence[BoardView] | None = None, budget_s: float = 3600.0) -> None:
-    """One turn of whichever server leads now: nothing is kept between two of them."""
+def steps(
+    api: Api, boards: Sequence[BoardView] | None = None, budget_s: float = 3600.0
+) -> Sequence[Callable[[], object]]:
+    """The parts of a turn of the leading server: nothing is kept between two of them."""
     known = views() if boards is None else boards
-    advance_changes(api.store, api.files, api.clock, known, budget_s)
-    advance_checks(api.store, api.clock)
+    return (
+        partial(advance_changes, api.store, api.files, api.clock, known, budget_s),
+        partial(advance_checks, api.store, api.clock),
+    )
+
+
+def step(api: Api, boards: Sequence[BoardView] | None = None, budget_s: float = 3600.0) -> None:
+    for each in steps(api, boards, budget_s):
+        each()
 
 
 def waiting_run(api: Api) -> Benchmark | None:
@@ -126,7 +135,9 @@ def waiting_run(api: Api) -> Benchmark | None:
     return found[0] if found else None
 
 
-def driven(api: Api, measure: Measure, *, turns: int = 60) -> SeriesChange:
+def driven(
+    api: Api, measure: Measure, *, turns: int = 60, step: Callable[[Api], None] = step
+) -> SeriesChange:
     """Take steps, and measure what is to be measured, until the newest change is decided."""
     for turn in range(turns):
         step(api)
@@ -457,6 +468,11 @@ def twice(turn: Callable[[], object], where: str, monkeypatch: pytest.MonkeyPatc
     turn()
 
 
+def step_twice(api: Api, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for each in steps(api):
+        twice(each, where, monkeypatch)
+
+
 @pytest.mark.parametrize("where", ["commit:before", "commit:after"])
 def test_a_server_that_dies_between_any_two_steps_loses_and_doubles_nothing(
     api: Api, where: str, monkeypatch: pytest.MonkeyPatch
@@ -468,28 +484,15 @@ def test_a_server_that_dies_between_any_two_steps_loses_and_doubles_nothing(
         for number in range(count):
             point(api, model, level * NOISE[number % 5])
             twice(watch, where, monkeypatch)
-    for turn in range(40):
-        for turn_of in steps(api):
-            twice(turn_of, where, monkeypatch)
-        if change(api).status is ChangeStatus.CONFIRMED:
-            break
-        if (run := waiting_run(api)) is not None:
-            measured(api, run.benchmark_id, SLOWER(run.description.model) * NOISE[turn % 5])
+    crashing = partial(step_twice, where=where, monkeypatch=monkeypatch)
+    found = driven(api, SLOWER, turns=40, step=crashing)
     assert len(changes(api)) == 1
-    assert len(change(api).check_ids) == 1
+    assert len(found.check_ids) == 1
     assert kinds(api) == ["series.suspected", "alert.confirmed"]
     with api.store.read() as uow:
-        check = uow.checks.get(change(api).check_ids[0])
+        check = uow.checks.get(found.check_ids[0])
     runs, _ = page_of_runs(api)
     assert len(runs) == 2 * len(check.pairs)
-
-
-def steps(api: Api) -> Sequence[Callable[[], object]]:
-    """The turns of the leading server that confirmations need."""
-    return (
-        partial(advance_changes, api.store, api.files, api.clock, views(), 3600.0),
-        partial(advance_checks, api.store, api.clock),
-    )
 
 
 VERSIONS = {"old.onnx": 10.0, "v1.onnx": 10.0, "v2.onnx": 10.0, "v3.onnx": 10.8, "v4.onnx": 10.8}
@@ -592,14 +595,8 @@ def test_a_server_that_dies_in_a_bisection_loses_and_doubles_nothing(
     api: Api, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     between = versions_elsewhere(api)
-    for turn in range(120):
-        for each in steps(api):
-            twice(each, where, monkeypatch)
-        if change(api).status is ChangeStatus.CONFIRMED:
-            break
-        if (run := waiting_run(api)) is not None:
-            measured(api, run.benchmark_id, BISECTED(run.description.model) * NOISE[turn % 5])
-    found = change(api)
+    crashing = partial(step_twice, where=where, monkeypatch=monkeypatch)
+    found = driven(api, BISECTED, turns=120, step=crashing)
     assert candidates(api, found) == ["new.onnx", "v3.onnx", "v2.onnx"]
     assert between["v3.onnx"] in found.blame
     with api.store.read() as uow:
