@@ -309,7 +309,7 @@ def gone(api: Api, benchmark_id: str) -> None:
             api.files.path(file.sha256).unlink()
 
 
-def test_an_old_version_that_is_gone_is_said_not_to_be_tested(api: Api) -> None:
+def test_an_old_version_that_is_gone_is_listed_as_not_tested(api: Api) -> None:
     old, _ = regression(api)
     gone(api, old[-1])
     found = driven(api, SLOWER)
@@ -572,7 +572,7 @@ def test_a_bisection_that_may_not_go_on_ends_in_an_alert_that_says_so(api: Api) 
     assert "alice cancelled it" in " ".join(found.not_tested)
 
 
-def test_versions_that_follow_each_other_nightly_are_told_apart_although_the_place_is_not_exact(
+def test_nightly_versions_are_distinguished_although_the_place_of_the_change_is_not_exact(
     api: Api,
 ) -> None:
     levels = {f"n{number}.onnx": 10.0 if number < 8 else 10.8 for number in range(12)}

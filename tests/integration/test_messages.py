@@ -177,7 +177,7 @@ def test_an_alert_goes_to_its_owner_and_to_subscribers_who_may_see_it(
     assert log_of(lab, "bob") == []
 
 
-def test_who_lost_the_right_to_see_it_is_sent_nothing(lab: Lab, box: MailBox) -> None:
+def test_a_user_who_lost_the_right_to_see_an_event_is_sent_nothing(lab: Lab, box: MailBox) -> None:
     account(lab, "op", Role.OPERATOR)
     account(lab, "ann")
     subscribe(lab, "op", Topic.USER, "ann")

@@ -132,7 +132,7 @@ def test_versions_that_are_equally_fast_exclude_the_model() -> None:
     assert blamed(both, trial=Trial.EQUAL).cause is Cause.ENGINE
 
 
-def test_model_and_engine_that_changed_at_once_are_told_apart_by_other_boards_only() -> None:
+def test_model_and_engine_that_changed_at_once_are_distinguished_by_other_boards_only() -> None:
     both = {**OTHER_MODEL, **OTHER_ENGINE}
     found = blamed(both)
     assert found.cause is Cause.UNKNOWN

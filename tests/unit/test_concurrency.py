@@ -237,7 +237,7 @@ def test_what_callers_at_once_can_not_be_is_refused_at_submission(
 
 
 @pytest.mark.parametrize("stated", ["65", "10000", "1,10000", 10**6])
-def test_too_many_callers_are_said_to_be_so(stated: object) -> None:
+def test_too_many_callers_are_refused_with_the_range(stated: object) -> None:
     (problem,) = refused(concurrency=stated)
     assert "which is outside of 1 to 64" in problem.reason
 

@@ -222,7 +222,7 @@ def test_the_same_seed_finds_the_same_rate_and_another_one_similar() -> None:
     assert other == pytest.approx(first, rel=0.2)
 
 
-def test_a_bound_that_no_rate_keeps_is_said_before_the_search() -> None:
+def test_a_bound_that_no_rate_keeps_is_refused_before_the_search() -> None:
     with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
         Board().load(server(bound_s=0.009))
     assert failed.value.category == "user_input"
@@ -230,7 +230,7 @@ def test_a_bound_that_no_rate_keeps_is_said_before_the_search() -> None:
     assert "larger load_bound" in failed.value.sentence
 
 
-def test_a_tail_that_no_rate_keeps_is_said_too() -> None:
+def test_a_bound_that_the_slowest_runs_exceed_is_refused_too() -> None:
     with pytest.raises(RunFailed, match="can't be kept at any rate"):
         Board(lambda run: 100.0 if run % 40 == 0 else 10.0).load(server())
 
