@@ -79,7 +79,7 @@ def _windows(values: Floats) -> tuple[Floats, Floats]:
 
 @dataclass(kw_only=True)
 class ShiftCounts:
-    """What became of shifts of one size."""
+    """How many shifts of one size are found, confirmed and explained."""
 
     shifts: int = 0
     suspected: int = 0
@@ -135,7 +135,7 @@ def shifted(percent: float, count: int, seed: int = _SEED) -> ShiftCounts:
 
 
 @dataclass(kw_only=True)
-class Wrong:
+class FalseFindings:
     """What is found in series without a shift."""
 
     suspicions: int = 0
@@ -144,9 +144,9 @@ class Wrong:
     peers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PEERS, 0))
 
 
-def unshifted(years: int, seed: int = _SEED, is_recorded: bool | None = None) -> Wrong:
+def unshifted(years: int, seed: int = _SEED, is_recorded: bool | None = None) -> FalseFindings:
     """Return what is found in series-years without a shift; see `Noise` for ``is_recorded``."""
-    rng, found = np.random.default_rng(seed), Wrong()
+    rng, found = np.random.default_rng(seed), FalseFindings()
     for _ in range(years):
         watched = Watched(
             noise=Noise(rng, _NIGHTS, is_recorded),
