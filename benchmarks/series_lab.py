@@ -108,6 +108,15 @@ def _recorded_pieces() -> Floats:
     return scaled
 
 
+# By whether a check confirms; None: it did not decide.
+_TRIALS = {True: Trial.DIFFERENT, False: Trial.EQUAL, None: Trial.UNDECIDED}
+_STATUSES = {
+    True: ChangeStatus.CONFIRMED,
+    False: ChangeStatus.NOISE,
+    None: ChangeStatus.UNCONFIRMED,
+}
+
+
 @dataclass(kw_only=True)
 class Watched:
     """A series of a simulated lab, looked at every night as the service does.
@@ -166,15 +175,13 @@ class Watched:
         confirms: bool | None = None
         if old != new:
             confirms, size = self._check(half, night, new, lambda at: self._run(night, old))
-            trial = {True: Trial.DIFFERENT, False: Trial.EQUAL}.get(bool(confirms), Trial.UNDECIDED)
-            trial = Trial.UNDECIDED if confirms is None else trial
+            trial = _TRIALS[confirms]
         if confirms is not True:
             level = [each.value or 1.0 for each in self._points[: int(found.begin_id)]][::-1]
             count = min(len(level), CONFIRM_PAIRS)
             confirms, size = self._check(
                 half, night, new, lambda at: math.log(level[at]), recorded=count
             )
-        status = {True: ChangeStatus.CONFIRMED, False: ChangeStatus.NOISE}
         change = SeriesChange(
             change_id=str(night),
             key=_KEY,
@@ -187,7 +194,7 @@ class Watched:
             high=found.high,
             found_at=now,
             confirmed_size=size if confirms else None,
-            status=ChangeStatus.UNCONFIRMED if confirms is None else status[confirms],
+            status=_STATUSES[confirms],
         )
         self.trials[change.change_id] = trial
         return change
