@@ -144,12 +144,12 @@ class FalseFindings:
     peers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PEERS, 0))
 
 
-def unshifted(years: int, seed: int = _SEED, is_recorded: bool | None = None) -> FalseFindings:
-    """Return what is found in series-years without a shift; see `Noise` for ``is_recorded``."""
+def unshifted(years: int, seed: int = _SEED) -> FalseFindings:
+    """Return what is found in series-years without a shift."""
     rng, found = np.random.default_rng(seed), FalseFindings()
     for _ in range(years):
         watched = Watched(
-            noise=Noise(rng, _NIGHTS, is_recorded),
+            noise=Noise(rng, _NIGHTS),
             shift=np.zeros(_NIGHTS),
             model=["old"] * _NIGHTS,
             model_shift={},

@@ -49,23 +49,21 @@ class Noise:
     noise.
     """
 
-    def __init__(self, rng: Random, nights: int, is_recorded: bool | None = None) -> None:
+    def __init__(self, rng: Random, nights: int) -> None:
         """Draw a series.
 
         Args:
             rng: The source of all that is random in it.
             nights: How many results it has.
-            is_recorded: Whether it is recorded; None: drawn.
         """
         self._rng = rng
         self._spread = rng.uniform(0.005, 0.015)
-        drawn = rng.random() < 0.5
-        self._pieces: list[Floats] | None = None
-        if drawn if is_recorded is None else is_recorded:
+        self._is_recorded = rng.random() < 0.5
+        if self._is_recorded:
             pieces = _recorded_pieces()
             starts = rng.integers(0, len(pieces) - _PIECE, size=nights // _PIECE + 1)
-            self._pieces = [self._spread * pieces[at : at + _PIECE] for at in starts]
-            self.values: Floats = np.concatenate(self._pieces)[:nights]
+            joined = np.concatenate([pieces[at : at + _PIECE] for at in starts])
+            self.values: Floats = self._spread * joined[:nights]
             return
         self._drift = np.zeros(nights)
         steps = rng.normal(0.0, 0.1 * self._spread, nights)
@@ -78,7 +76,7 @@ class Noise:
 
     def runs(self, night: int, count: int) -> Floats:
         """Return further results of one night, which were measured one after the other."""
-        if self._pieces is not None:
+        if self._is_recorded:
             pool = _recorded_pieces()
             drawn: Floats = self._spread * pool[self._rng.integers(0, len(pool), size=count)]
             return drawn
