@@ -30,7 +30,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.event import Event
 from tests.builders.api import Api, running
 from tests.builders.descriptions import description
-from tests.builders.language_models import TINY_LLAMA, folder_of
+from tests.builders.language_models import TINY_LLAMA, folder_of, unchecked_archive
 from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model, model_of
 from tests.builders.tflite import Quantized, requantizing_model
@@ -711,11 +711,7 @@ def test_a_request_that_the_language_model_can_not_take_is_refused(
 
 
 def zip_of(folder: Path) -> bytes:
-    written = io.BytesIO()
-    with zipfile.ZipFile(written, "w") as archive:
-        for path in folder.iterdir():
-            archive.write(path, path.name)
-    return written.getvalue()
+    return unchecked_archive(folder).read_bytes()
 
 
 def test_a_folder_that_no_board_would_load_is_refused(
