@@ -48,9 +48,9 @@ def server() -> Iterator[UploadServer]:
         yield running
 
 
-def task_of(folder: Path, server: UploadServer) -> Task:
+def task_of(folder: Path, server: UploadServer, model: Path = SQUEEZENET, **changes: Any) -> Task:
     """Return a task on a board that is no slice of a machine."""
-    task = make_task(folder, server, SQUEEZENET)
+    task = make_task(folder, server, model, **changes)
     task.board["emulated"] = False
     return task
 
@@ -88,13 +88,12 @@ def test_the_energy_of_a_language_model_is_that_of_a_token(
     server: UploadServer, tmp_path: Path
 ) -> None:
     root = write_tree(tmp_path / "root", ORIN_NX)
-    task = make_task(
+    task = task_of(
         *(tmp_path, server, packed(TINY_LLAMA)),
         engine="ort-genai",
         benchmark_type="GENAI",
         parameters={"prompt_length": 4, "output_length": 64},
     )
-    task.board["emulated"] = False
     report = energy_of_run(task, root)
     token_ms = np.load(io.BytesIO(server.files["generation.npz"]))["token_ms"]
     energy = {each.metric.name: each for each in measured_metrics(report)}["energy_j"]
@@ -118,8 +117,7 @@ def test_the_energy_of_a_language_model_is_that_of_a_token(
 def test_each_part_of_a_load_has_its_joules(
     server: UploadServer, tmp_path: Path, load: dict[str, Any], holder: str, key: str
 ) -> None:
-    task = make_task(tmp_path, server, SQUEEZENET, **load)
-    task.board["emulated"] = False
+    task = task_of(tmp_path, server, **load)
     report = energy_of_run(task, write_tree(tmp_path / "root", ORIN_NX))
     parts = report[holder][key]
     for each in parts:
@@ -148,8 +146,7 @@ def test_each_part_of_a_load_has_its_joules(
 def test_the_energy_of_a_query_contains_the_wait_for_it(
     server: UploadServer, tmp_path: Path, load: dict[str, Any]
 ) -> None:
-    task = make_task(tmp_path, server, SQUEEZENET, load=load)
-    task.board["emulated"] = False
+    task = task_of(tmp_path, server, load=load)
     report = energy_of_run(task, write_tree(tmp_path / "root", ORIN_NX))
     trial = report["load_test"]["result"]
     each = report["energy"]["per_inference"]
