@@ -233,7 +233,6 @@ def measured_for(
         method="power",
         scope=BOARD,
         chosen="test",
-        samples_per_s=100.0,
         **changes,
     )
     supply = Supply(idle_w)
