@@ -19,15 +19,13 @@ from tests.builders.measured import DAY, Measured, store_measured
 from tests.builders.records import an_outcome
 from tests.builders.series import change, key
 
-pytestmark = pytest.mark.xdist_group("board_drift")  # they share a server, and have an order
-
 BOARD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
 CANARY = "canary/digits-ort"
 
 
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory, each_database: str) -> Iterator[Api]:
-    with running(tmp_path_factory.mktemp(each_database)) as started:
+@pytest.fixture
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("api")) as started:
         store_measured(
             started.store,
             [
@@ -42,6 +40,7 @@ def api(tmp_path_factory: pytest.TempPathFactory, each_database: str) -> Iterato
         with started.store.write() as uow:
             for name in ("before", "after"):
                 uow.attempts.add_outcome(an_outcome(name, verdict="comparable"))
+            uow.series.mark_due([DRIFT.key], DAY)
         yield started
 
 
@@ -65,11 +64,10 @@ DRIFT = replace(
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def found(api: Api) -> SeriesChange:
     """The suspicion, which the tests here move on."""
     with api.store.write() as uow:
-        uow.series.mark_due([DRIFT.key], DAY)
         uow.series.add_change(DRIFT)
     return DRIFT
 
@@ -139,7 +137,7 @@ def test_it_ends_with_the_alert_and_with_what_was_noise(api: Api, found: SeriesC
 
 
 def test_a_board_is_in_quarantine_while_its_drift_is_confirmed_where_that_is_wanted(
-    api: Api, found: SeriesChange
+    api: Api,
 ) -> None:
     def step(*, wanted: bool = True) -> bool:
         return quarantine_drifted(api.store, api.clock.now(), wanted=wanted)
@@ -186,7 +184,7 @@ def test_a_board_is_in_quarantine_while_its_drift_is_confirmed_where_that_is_wan
     assert (lifted.active, lifted.lifted_by) == (False, None)
 
 
-def test_changes_of_users_series_make_no_board_suspect(api: Api, found: SeriesChange) -> None:
+def test_changes_of_users_series_make_no_board_suspect(api: Api) -> None:
     with api.store.write() as uow:
         own = replace(DRIFT, change_id="own", key=key(lineage=CANARY, user_id="alice"))
         uow.series.mark_due([own.key], DAY)
