@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
+from asyncio import AbstractServer
+from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
@@ -49,6 +50,19 @@ class MailBox:
         return AuthResult(success=login == ("lab", "s3cret-word"))
 
 
+class _Listening(Controller):
+    """Serves on a socket that listens already, so that no other process takes its port."""
+
+    def __init__(self, box: MailBox, listener: socket.socket, wanted: dict[str, Any]) -> None:
+        host, port = listener.getsockname()
+        # the default of 5 s is short on a machine with other work
+        super().__init__(box, hostname=host, port=port, ready_timeout=60.0, **wanted)
+        self._listener = listener
+
+    def _create_server(self) -> Awaitable[AbstractServer]:
+        return self.loop.create_server(self._factory_invoker, sock=self._listener)
+
+
 @contextmanager
 def mail_server(tls: ssl.SSLContext | None = None) -> Iterator[MailBox]:
     """Listens until the block is left; with a context it offers STARTTLS, and needs a log-in."""
@@ -61,10 +75,9 @@ def mail_server(tls: ssl.SSLContext | None = None) -> Iterator[MailBox]:
             "authenticator": box.authenticate,
             "auth_required": True,
         }
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        box.port = taken.getsockname()[1]
-    controller = Controller(box, hostname="127.0.0.1", port=box.port, **wanted)
+    listener = socket.create_server(("127.0.0.1", 0))
+    box.port = listener.getsockname()[1]
+    controller = _Listening(box, listener, wanted)
     controller.start()
     try:
         yield box
