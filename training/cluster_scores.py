@@ -23,6 +23,7 @@ from edgeyard.training.cluster_steps import (
     all_done,
     begin,
 )
+    earliest,
 
 Floats = NDArray[np.float64]
 
@@ -49,26 +50,6 @@ def weight_count(resources: int, hidden: int) -> int:
 
 
 @compiled
-def _earliest(clusters: Clusters, env: int, job: int) -> int:
-    """Return the steps until a job could start if it is placed next; -1: beyond the horizon."""
-    length = clusters.lengths[env, job]
-    for first in range(clusters.free.shape[2] - length):
-        for node in range(clusters.free.shape[1]):
-            fits = True
-            for step in range(first, first + length):
-                for resource in range(clusters.sizes.shape[2]):
-                    free = clusters.free[env, node, step, resource]
-                    if free < clusters.sizes[env, job, resource]:
-                        fits = False
-                        break
-                if not fits:
-                    break
-            if fits:
-                return first
-    return -1
-
-
-@compiled
 def see(clusters: Clusters, env: int, units: int, long: int, seen: Floats) -> None:
     """Write what a score sees of each visible job.
 
@@ -89,7 +70,7 @@ def see(clusters: Clusters, env: int, units: int, long: int, seen: Floats) -> No
     fixed = _OF_JOB + _OF_CLUSTER
     for slot in range(slots):
         job = clusters.slots[env, slot]
-        first = _earliest(clusters, env, job) if job != NO_JOB else -1
+        first = earliest(clusters, env, job) if job != NO_JOB else -1
         if first < 0:
             seen[slot, :] = np.nan
             continue

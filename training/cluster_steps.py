@@ -116,13 +116,19 @@ def fits_now(clusters: Clusters, env: int, job: int) -> int:
 
 
 @compiled
-def fits(clusters: Clusters, env: int, job: int) -> bool:
-    """Return whether a job could be placed within the horizon."""
+def earliest(clusters: Clusters, env: int, job: int) -> int:
+    """Return the steps until a job could start if it is placed next; -1: beyond the horizon."""
     for first in range(clusters.free.shape[2] - clusters.lengths[env, job]):
         for node in range(clusters.free.shape[1]):
             if _fits(clusters, env, node, job, first):
-                return True
-    return False
+                return first
+    return -1
+
+
+@compiled
+def fits(clusters: Clusters, env: int, job: int) -> bool:
+    """Return whether a job could be placed within the horizon."""
+    return earliest(clusters, env, job) >= 0
 
 
 @compiled
