@@ -18,13 +18,11 @@ from edgeyard.scheduler.figures.metrics import Schedule
 from edgeyard.scheduler.kernel.streams import stream
 from edgeyard.simulator.mixes import JobMix
 from edgeyard.training import cluster_steps as world
+from edgeyard.training.cluster_steps import MAX_SINCE_NEW
 
 End = Literal["all_done", "no_new_job"]
 Form = Literal["image", "compact"]
 Observations = NDArray[np.float32]
-
-_MAX_SINCE_NEW = 10
-"""Maximum of the observed number of steps since the last arrival."""
 
 
 class _Clusters:
@@ -114,9 +112,7 @@ class _Clusters:
     def image(self, env: int) -> Observations:
         """Return the image of one, whatever it observes."""
         if self._is_compact:
-            world.draw(
-                self.state, env, self._units, self.max_size, _MAX_SINCE_NEW, self.images[env]
-            )
+            world.draw(self.state, env, self._units, self.max_size, MAX_SINCE_NEW, self.images[env])
         image: Observations = self.images[env]
         return image
 
@@ -152,12 +148,12 @@ class _Clusters:
             world.summarise(self.state, env, self._vectors[env])
         else:
             image = self.images[env]
-            world.draw(self.state, env, self._units, self.max_size, _MAX_SINCE_NEW, image)
+            world.draw(self.state, env, self._units, self.max_size, MAX_SINCE_NEW, image)
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """Take one action in each; the results are in the arrays."""
         world.step_all(
-            self.state, actions - 1, self._units, self.max_size, _MAX_SINCE_NEW, self._max_steps,
+            self.state, actions - 1, self._units, self.max_size, MAX_SINCE_NEW, self._max_steps,
             self._penalties, self._until_done, self.images, self._vectors, self.rewards,
             self.terminated, self.truncated,
         )  # fmt: skip

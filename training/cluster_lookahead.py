@@ -17,7 +17,15 @@ from edgeyard.scheduler.kernel.compiled import compiled
 from edgeyard.scheduler.kernel.streams import stream
 from edgeyard.training.cluster_environment import ClusterVectorEnv
 from edgeyard.training.cluster_scores import COSTS, choose, input_count
-from edgeyard.training.cluster_steps import COMING, NO_JOB, Clusters, act, all_done, fits
+from edgeyard.training.cluster_steps import (
+    COMING,
+    MAX_SINCE_NEW,
+    NO_JOB,
+    Clusters,
+    act,
+    all_done,
+    fits,
+)
 from edgeyard.training.score_trainer import ScoreTraining, clusters_of
 
 Floats = NDArray[np.float64]
@@ -85,11 +93,11 @@ def choose_ahead(
             _copy(clusters, env, scratch)
             scratch.lengths[0, coming + 1 :] = lengths[future, coming + 1 :]
             scratch.sizes[0, coming + 1 :] = sizes[future, coming + 1 :]
-            reward, _ = act(scratch, 0, choice, units, 10, costs)
+            reward, _ = act(scratch, 0, choice, units, MAX_SINCE_NEW, costs)
             total = reward
             while not all_done(scratch, 0):
                 following = choose(scratch, 0, weights, units, long, seen)
-                reward, _ = act(scratch, 0, following, units, 10, costs)
+                reward, _ = act(scratch, 0, following, units, MAX_SINCE_NEW, costs)
                 total += reward
             found[choice, future] = -total
     best, best_gain = base, 0.0

@@ -15,6 +15,7 @@ from edgeyard.scheduler.kernel.compiled import compiled
 from edgeyard.training.cluster_steps import (
     BACKLOG,
     LOST,
+    MAX_SINCE_NEW,
     NO_JOB,
     RUNNING,
     VISIBLE,
@@ -22,8 +23,8 @@ from edgeyard.training.cluster_steps import (
     act,
     all_done,
     begin,
-)
     earliest,
+)
 
 Floats = NDArray[np.float64]
 
@@ -164,7 +165,7 @@ def play_all(
         begin(clusters, env, units)
         while not all_done(clusters, env):
             action = choose(clusters, env, weights, units, long, seen)
-            reward, _ = act(clusters, env, action, units, 10, costs)
+            reward, _ = act(clusters, env, action, units, MAX_SINCE_NEW, costs)
             total -= reward
         for job in range(clusters.lengths.shape[1]):
             if clusters.lengths[env, job] > 0:

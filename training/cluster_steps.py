@@ -27,6 +27,9 @@ NOW, VISIBLE, BACKLOG, RUNNING, LOST, SINCE_NEW, COMING = range(7)
 """Places in `Clusters.counts`: steps so far, jobs in slots, in the backlog, placed and not ended,
 lost, steps since the last arrival, next row of the arrivals."""
 
+MAX_SINCE_NEW = 10
+"""Maximum of the observed number of steps since the last arrival."""
+
 NO_JOB = -1
 
 MOVED, PLACED = 0, 1
