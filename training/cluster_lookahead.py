@@ -17,15 +17,7 @@ from edgeyard.scheduler.kernel.compiled import compiled
 from edgeyard.scheduler.kernel.streams import stream
 from edgeyard.training.cluster_environment import ClusterVectorEnv
 from edgeyard.training.cluster_scores import COSTS, choose, input_count
-from edgeyard.training.cluster_steps import (
-    COMING,
-    MAX_SINCE_NEW,
-    NO_JOB,
-    Clusters,
-    act,
-    all_done,
-    fits,
-)
+from edgeyard.training.cluster_steps import COMING, MAX_SINCE_NEW, Clusters, act, all_done
 from edgeyard.training.score_trainer import ScoreTraining, clusters_of
 
 Floats = NDArray[np.float64]
@@ -81,8 +73,7 @@ def choose_ahead(
     possible[slots] = True
     count = 1
     for slot in range(slots):
-        job = clusters.slots[env, slot]
-        possible[slot] = job != NO_JOB and fits(clusters, env, job)
+        possible[slot] = not np.isnan(seen[slot, 0])  # as `choose` found it
         count += possible[slot]
     if count == 1:
         return int(base)
