@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -66,6 +67,42 @@ class Progress:
     def best_validation(self) -> float:
         """The least loss at a validation."""
         return min((point.validation for point in self.curve), default=float("inf"))
+
+
+def train_generations(
+    progress: Progress,
+    losses: Iterator[float],
+    *,
+    generations: int,
+    validate_every: int,
+    validate: Callable[[Floats], float],
+    saved: Callable[[Progress], None],
+    advanced: Callable[[float], None],
+) -> Progress:
+    """Train until all generations have been done; return the progress.
+
+    Args:
+        progress: Where the training is, changed in place.
+        losses: Changes the weights by one generation at each step, and yields its mean loss.
+        generations: How many there are.
+        validate_every: Generations from one validation to the next; the last one is validated, too.
+        validate: Returns the loss of weights on what validates them.
+        saved: Called after each validation.
+        advanced: Called after each generation with the share that is done.
+    """
+    while progress.generation < generations:
+        loss = next(losses)
+        progress.generation += 1
+        if progress.generation % validate_every == 0 or progress.generation == generations:
+            found = validate(progress.weights)
+            if found < progress.best_validation:
+                progress.best = progress.weights.copy()
+            progress.curve.append(
+                Point(generation=progress.generation, training=loss, validation=found)
+            )
+            saved(progress)
+        advanced(progress.generation / generations)
+    return progress
 
 
 def save_progress(path: Path, progress: Progress, settings: TrainingSettings, data: str) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS
 from edgeyard.training.evolution import evolve
-from edgeyard.training.progress import Point, Progress
+from edgeyard.training.progress import Progress, train_generations
 from edgeyard.training.windows import (
     Window,
     best_rule,
@@ -154,22 +154,16 @@ def train(
         start = start_weights(settings)
         progress = Progress(generation=0, curve=[], best=start, weights=start)
     steps = _evolve if settings.method is Method.EVOLUTION else _climb
-    for score in steps(settings, training, progress):
-        progress.generation += 1
-        last = progress.generation == settings.generations
-        if progress.generation % _VALIDATE_EVERY == 0 or last:
-            every = range(len(validation.windows))
-            found = log_ratio(progress.weights, settings.hidden, validation, every)
-            if found < progress.best_validation:
-                progress.best = progress.weights.copy()
-            progress.curve.append(
-                Point(generation=progress.generation, training=score, validation=found)
-            )
-            saved(progress)
-        advanced(progress.generation / settings.generations)
-        if last:
-            break
-    return progress
+    every = range(len(validation.windows))
+    return train_generations(
+        progress,
+        steps(settings, training, progress),
+        generations=settings.generations,
+        validate_every=_VALIDATE_EVERY,
+        validate=lambda weights: log_ratio(weights, settings.hidden, validation, every),
+        saved=saved,
+        advanced=advanced,
+    )
 
 
 def start_weights(settings: QueueTraining) -> Floats:

@@ -23,7 +23,7 @@ from edgeyard.training.a2c.settings import MAX_SEED, A2cTraining
 from edgeyard.training.cluster_environment import ClusterVectorEnv
 from edgeyard.training.cluster_steps import Clusters, empty_clusters
 from edgeyard.training.evolution import evolve
-from edgeyard.training.progress import Point, Progress
+from edgeyard.training.progress import Progress, train_generations
 
 Floats = NDArray[np.float64]
 
@@ -170,23 +170,15 @@ def train(
         player.load(sequences_of(settings, settings.episodes, "episodes", progress.generation))
         return [player.slowdown(np.asarray(each)) for each in candidates]
 
-    if progress.generation >= settings.generations:
-        return progress
-    for loss in evolve(progress, judge, seed=settings.seed, candidates=_CANDIDATES, sigma=_SIGMA):
-        progress.generation += 1
-        is_last = progress.generation == settings.generations
-        if progress.generation % _VALIDATE_EVERY == 0 or is_last:
-            found = validation.slowdown(progress.weights)
-            if found < progress.best_validation:
-                progress.best = progress.weights.copy()
-            progress.curve.append(
-                Point(generation=progress.generation, training=loss, validation=found)
-            )
-            saved(progress)
-        advanced(progress.generation / settings.generations)
-        if is_last:
-            break
-    return progress
+    return train_generations(
+        progress,
+        evolve(progress, judge, seed=settings.seed, candidates=_CANDIDATES, sigma=_SIGMA),
+        generations=settings.generations,
+        validate_every=_VALIDATE_EVERY,
+        validate=validation.slowdown,
+        saved=saved,
+        advanced=advanced,
+    )
 
 
 def chooser(settings: ScoreTraining, weights: Floats) -> Choose:

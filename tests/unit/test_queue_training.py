@@ -26,7 +26,7 @@ from edgeyard.scheduler.framework.batch import TURN_SIZE
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS
 from edgeyard.training.export import export_queue, queue_model
-from edgeyard.training.progress import load_progress, save_progress
+from edgeyard.training.progress import Progress, load_progress, save_progress
 from edgeyard.training.queue_trainer import (
     Method,
     QueueTraining,
@@ -164,6 +164,16 @@ def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped(
     gone_on = train(long, window_set, window_set, load_progress(tmp_path / "c.npz", long, digest))
     assert gone_on.generation == 7
     assert gone_on.weights.tolist() == train(long, window_set, window_set).weights.tolist()
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_a_training_that_is_finished_is_left_as_it_is(method: Method) -> None:
+    window_set = window_set_of([window_of(busy_log(60), 0, PROCESSORS)])
+    settings = QueueTraining(method=method, generations=1, hidden=2)
+    weights = start_weights(settings)
+    progress = Progress(generation=1, curve=[], best=weights, weights=weights)
+    assert train(settings, window_set, window_set, progress) is progress
+    assert (progress.generation, progress.weights.tolist()) == (1, weights.tolist())
 
 
 @pytest.mark.slow
