@@ -15,6 +15,7 @@ from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import Api, running
+from tests.builders.crashes import Died, dying_at
 from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 
@@ -135,29 +136,18 @@ def test_a_server_that_dies_between_any_two_steps_loses_and_doubles_nothing(
 ) -> None:
     """Each step is taken by a server that dies around its commit, then by another one."""
 
-    class _Died(BaseException):
-        pass
-
-    def die(name: str) -> None:
-        if name == point:
-            raise _Died
-
     check = started(api)
     for ratio in (1.001, 0.999, 1.0):
         for _ in range(2):
-            with monkeypatch.context() as dying:
-                dying.setattr("edgeyard.scheduler.store.sql_store.failpoint", die)
-                with pytest.raises(_Died):
-                    step(api)
+            with dying_at(point, monkeypatch), pytest.raises(Died):
+                step(api)
             step(api)
             run = shown(api, check)["run_id"]
             model = api.as_().get(f"/v1/benchmarks/{run}").json()["description"]["model"]
             measured(api, run, 10.0 * (ratio if model == "new.onnx" else 1.0))
             assert [each["status"] for each in runs(api)] == ["completed"] * len(runs(api))
-    with monkeypatch.context() as dying:
-        dying.setattr("edgeyard.scheduler.store.sql_store.failpoint", die)
-        with pytest.raises(_Died):
-            step(api)
+    with dying_at(point, monkeypatch), pytest.raises(Died):
+        step(api)
     step(api)
     found = shown(api, check)
     assert (found["status"], len(found["pairs"]), len(runs(api))) == ("passed", 3, 6)

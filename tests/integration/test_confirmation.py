@@ -29,6 +29,7 @@ from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.builders.api import BOARDS, Api, running
+from tests.builders.crashes import Died, dying_at
 from tests.builders.model_files import a_model_file
 
 BOARD = BOARDS[0].target_uid
@@ -450,21 +451,11 @@ def test_a_budget_that_is_spent_ends_it(api: Api) -> None:
     assert found.not_tested[0].startswith("whether the model is the cause: ")
 
 
-class _Died(BaseException):
-    pass
-
-
 def twice(turn: Callable[[], object], where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Take a step by a server that dies around its commit, then by another one."""
-
-    def die(name: str) -> None:
-        if name == where:
-            raise _Died
-
-    with monkeypatch.context() as dying:
-        dying.setattr("edgeyard.scheduler.store.sql_store.failpoint", die)
-        with suppress(_Died):  # a turn that has nothing to store lives
-            turn()
+    # a turn that has nothing to store lives
+    with dying_at(where, monkeypatch), suppress(Died):
+        turn()
     turn()
 
 
