@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -203,12 +203,16 @@ def mean_slowdown(played: Totals) -> float:
     return float(played.sums[:, 0].sum() / jobs) if jobs else 1.0
 
 
-def judge(
-    settings: A2cTraining, choose: Choose, sequences: Sequences, name: str = "a2c"
-) -> list[PolicyFigures]:
-    """Judge an agent of a name and all `RULES` on the same sequences."""
-    played = {name: play(settings, sequences, choose)}
-    played |= {rule: play(settings, sequences, baseline(rule, settings.seed)) for rule in RULES}
+def play_beside_rules(
+    settings: A2cTraining, choose: Choose, sequences: Sequences, name: str
+) -> dict[str, Totals]:
+    """Play an agent of a name and all `RULES` on the same sequences."""
+    rules = {rule: play(settings, sequences, baseline(rule, settings.seed)) for rule in RULES}
+    return {name: play(settings, sequences, choose), **rules}
+
+
+def judge(played: Mapping[str, Totals]) -> list[PolicyFigures]:
+    """Return the rows of policies that were played on the same sequences, one of them ``sjf``."""
     return [figures(policy, each, played["sjf"]) for policy, each in played.items()]
 
 

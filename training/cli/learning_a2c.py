@@ -92,7 +92,7 @@ def a2c(
     A training that was stopped goes on where it was when the same command runs again, also for
     more episodes than before, except with anneal = true; one that is finished is judged again.
     """
-    from edgeyard.training.a2c.judgement import judge, unseen_sequences
+    from edgeyard.training.a2c.judgement import judge, play_beside_rules, unseen_sequences
     from edgeyard.training.a2c.settings import settings_of
 
     given = _table(settings_file)
@@ -114,7 +114,8 @@ def a2c(
         curve = [(point.episodes, point.mean_slowdown) for point in progress.curve]
         write_output(plot, "--plot", curve_image({f"rate {settings.mix.rate:g}": [curve]}))
     sequences = unseen_sequences(settings.mix, JUDGED_SEQUENCES, settings.arrival_steps)
-    found = judge(settings, trainer.chooser(progress.result), sequences)
+    chooser = trainer.chooser(progress.result)
+    found = judge(play_beside_rules(settings, chooser, sequences, "a2c"))
     document = _document(settings, progress, found, out)
     write_output(out / JUDGED, "--out", json_text(document, indent=2) + "\n")
     if as_json:

@@ -55,9 +55,8 @@ def score(
     from edgeyard.simulator.mixes import JobMix
     from edgeyard.training import score_trainer as trainer
     from edgeyard.training.a2c.judgement import (
-        baseline,
         judge,
-        play,
+        play_beside_rules,
         slowdown_ratio,
         unseen_sequences,
     )
@@ -77,11 +76,9 @@ def score(
         )
     cluster = settings.cluster()
     sequences = unseen_sequences(settings.mix, JUDGED_SEQUENCES, settings.arrival_steps)
-    choose = trainer.chooser(settings, progress.best)
-    found = judge(cluster, choose, sequences, "score")
-    to_hold = slowdown_ratio(
-        play(cluster, sequences, choose), play(cluster, sequences, baseline("hold", seed))
-    )
+    chooser = trainer.chooser(settings, progress.best)
+    played = play_beside_rules(cluster, chooser, sequences, "score")
+    found, to_hold = judge(played), slowdown_ratio(played["score"], played["hold"])
     document = {
         **trainer.document_of(settings, progress),
         "sequences": JUDGED_SEQUENCES,
