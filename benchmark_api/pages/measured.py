@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeyard.benchmark_api.figures.axes import number_text
@@ -30,25 +31,27 @@ class MeasuredNumber:
     interval: str
 
 
-def numbers_in_words(found: shapes.Results) -> list[tuple[str, str]]:
-    """Return plain name and text of the newest run's numbers, but its primary one.
+def newest_report(found: shapes.Results) -> Mapping[str, object]:
+    """Return the report of the newest attempt that uploaded one; empty where none did."""
+    newest = max(found.reports, key=lambda each: each.attempt, default=None)
+    return {} if newest is None else newest.report
+
+
+def numbers_in_words(report: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return plain name and text of all numbers of a report except the primary one.
 
     A 95 % interval follows its number in brackets.
     """
-    newest = max(found.reports, key=lambda each: each.attempt, default=None)
-    if newest is None:
-        return []
     return [
         (each.metric.title, _number_text(each))
-        for each in measured_metrics(newest.report)
+        for each in measured_metrics(report)
         if not each.primary
     ]
 
 
-def generation_sentence(found: shapes.Results) -> str:
-    """Return what the requests to a language model were; "" where none is known."""
-    newest = max(found.reports, key=lambda each: each.attempt, default=None)
-    stated = table(newest.report, "generation") if newest is not None else {}
+def generation_sentence(report: Mapping[str, object]) -> str:
+    """Return how many requests a language model got, and their lengths; "" if not known."""
+    stated = table(report, "generation")
     prompt, output, requests = (
         stated.get(name) for name in ("prompt_length", "output_length", "requests")
     )

@@ -27,7 +27,12 @@ from edgeyard.benchmark_api.figures.soaks import soak_sentence
 from edgeyard.benchmark_api.installed import installed
 from edgeyard.benchmark_api.pages import assets
 from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
-from edgeyard.benchmark_api.pages.measured import generation_sentence, measured, numbers_in_words
+from edgeyard.benchmark_api.pages.measured import (
+    generation_sentence,
+    measured,
+    newest_report,
+    numbers_in_words,
+)
 from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.sdk.energy import energy_sentence
@@ -271,6 +276,7 @@ def _environment() -> jinja2.Environment:
         words=words,
         type_words=type_words,
         measured=measured,
+        newest_report=newest_report,
         numbers_in_words=numbers_in_words,
         generation_sentence=generation_sentence,
         plain=plain,
