@@ -73,6 +73,9 @@ _TYPE_WORDS = {
 }
 """What Edgeyard's own types measure."""
 
+_UNIT_WORDS = {"failure": "probability", "preference": "preference from 0 to 1"}
+"""Units of scorers whose names do not state what their numbers are."""
+
 _NOTICES = {
     "drained": "The board is drained: what runs on it ends, nothing new is placed there.",
     "resumed": "The board is back in service.",
@@ -275,6 +278,7 @@ def _environment() -> jinja2.Environment:
     environment.filters.update(
         words=words,
         type_words=type_words,
+        unit_words=unit_words,
         measured=measured,
         newest_report=newest_report,
         numbers_in_words=numbers_in_words,
@@ -337,6 +341,11 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
 def type_words(benchmark_type: object) -> str:
     """Return what a type of benchmark measures; the name of a type that an engine declares."""
     return _TYPE_WORDS.get(str(benchmark_type), str(benchmark_type))
+
+
+def unit_words(unit: str) -> str:
+    """Return what the numbers of a scorer are, by its unit."""
+    return _UNIT_WORDS.get(unit, unit)
 
 
 def type_text(benchmark_type: str) -> str:
