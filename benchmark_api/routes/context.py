@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import Benchmark
+from edgeyard.scheduler.model.series import WatchedSeries
 from edgeyard.scheduler.model.submissions import Campaign
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.twin.posted import DigitalTwin
@@ -204,6 +205,18 @@ def visible_campaign(uow: UnitOfWork, campaign_id: str, caller: Caller) -> Campa
     if not caller.may_see(campaign.user_id):
         raise NotFound("campaign", campaign_id)
     return campaign
+
+
+def visible_series(uow: UnitOfWork, series_id: str, caller: Caller) -> WatchedSeries:
+    """Return a watched series that the caller may see; otherwise raise as if it did not exist.
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the two look the same.
+    """
+    series = uow.series.watched(series_id)
+    if not caller.may_see(series.key.user_id):
+        raise NotFound("series", series_id)
+    return series
 
 
 def url(services: Services, *parts: str) -> str:

@@ -12,7 +12,7 @@ from pydantic import AwareDatetime
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, visible_series
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.routes.results import extended, newest_reports, summaries
@@ -21,7 +21,6 @@ from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.schemas.fields import BenchmarkTypeName
 from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, SeriesSettingsIn, parse
 from edgeyard.benchmark_api.sdk.comparison import over_time, valid_value
-from edgeyard.errors import NotFound
 from edgeyard.scheduler.decide.change_points import change_points
 from edgeyard.scheduler.engine.alerts import reset_threshold, set_alert_unconfirmed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
@@ -164,7 +163,7 @@ def show(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Watch
     """
     services = context.services
     with services.store.read() as uow:
-        found = _visible(uow, series_id, caller)
+        found = visible_series(uow, series_id, caller)
     return Answer(views.watched_series(found, services.clock.now()))
 
 
@@ -197,22 +196,10 @@ def _changed(
     now = services.clock.now()
 
     def apply(uow: UnitOfWork) -> WatchedSeries:
-        _visible(uow, series_id, caller)
+        visible_series(uow, series_id, caller)
         return change(uow, series_id, now, caller.user_id)
 
     return Answer(views.watched_series(services.store.transact(apply), now))
-
-
-def _visible(uow: UnitOfWork, series_id: str, caller: Caller) -> WatchedSeries:
-    """Return a series that the caller may see.
-
-    Raises:
-        NotFound: There is none, or it is somebody else's: the two look the same.
-    """
-    found = uow.series.watched(series_id)
-    if not caller.may_see(found.key.user_id):
-        raise NotFound("series", series_id)
-    return found
 
 
 def _suspected(rows: Sequence[Mapping[str, object]]) -> dict[str, shapes.SuspectedChange]:

@@ -10,7 +10,13 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, visible_campaign
+from edgeyard.benchmark_api.routes.context import (
+    Body,
+    Context,
+    Ctx,
+    visible_campaign,
+    visible_series,
+)
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -162,8 +168,7 @@ def _check_visible(uow: UnitOfWork, caller: Caller, topic: Topic, about: str) ->
     elif topic is Topic.CAMPAIGN:
         visible_campaign(uow, about, caller)
     elif topic is Topic.SERIES and about.startswith(SERIES_ID):
-        if not caller.may_see(uow.series.watched(about).key.user_id):
-            raise NotFound("series", about)
+        visible_series(uow, about, caller)
     elif topic is Topic.SERIES:
         user_id = None if caller.is_operator else caller.user_id
         which = BenchmarkFilter(user_id=user_id, series=about)
