@@ -24,6 +24,7 @@ from edgeyard.benchmark_api.schemas.requests import SubscriptionIn, parse
 from edgeyard.errors import Forbidden, InvalidInput, NotFound, QuotaExceeded
 from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.series import SERIES_ID_PREFIX
 from edgeyard.scheduler.model.subscriptions import (
     Channel,
     DeliveryState,
@@ -39,9 +40,6 @@ deliveries = Router(prefix="/v1/deliveries", tags=["subscriptions"])
 
 MAX_OF_USER = 1000
 """Subscriptions that a user may have."""
-
-SERIES_ID = "series-"
-"""Beginning of the id of a series."""
 
 _PAGE = 500
 
@@ -167,7 +165,7 @@ def _check_visible(uow: UnitOfWork, caller: Caller, topic: Topic, about: str) ->
         uow.accounts.user(about)
     elif topic is Topic.CAMPAIGN:
         visible_campaign(uow, about, caller)
-    elif topic is Topic.SERIES and about.startswith(SERIES_ID):
+    elif topic is Topic.SERIES and about.startswith(SERIES_ID_PREFIX):
         visible_series(uow, about, caller)
     elif topic is Topic.SERIES:
         user_id = None if caller.is_operator else caller.user_id

@@ -10,6 +10,9 @@ from datetime import datetime
 
 from edgeyard.scheduler.model.benchmark import Benchmark
 
+SERIES_ID_PREFIX = "series-"
+"""Beginning of the id of a series."""
+
 MAX_THRESHOLD = 0.1
 """Largest threshold of a series: a change of 10 % is always worth a confirmation."""
 
@@ -55,7 +58,7 @@ class SeriesKey:
     def series_id(self) -> str:
         """Short id, the same on every server."""
         digest = hashlib.blake2b(json.dumps(astuple(self)).encode(), digest_size=8)
-        return f"series-{digest.hexdigest()}"
+        return f"{SERIES_ID_PREFIX}{digest.hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
