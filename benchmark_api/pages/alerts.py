@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Sequence
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.auth import BrowserUser
 from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
 from edgeyard.benchmark_api.pages.filters import check_choice, stated
 from edgeyard.benchmark_api.pages.forms import SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.pages.results import drawn
-from edgeyard.benchmark_api.routes import alerts
-from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes import alerts, views
+from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
+from edgeyard.scheduler.model.series import SeriesPoint
+from edgeyard.scheduler.model.series_changes import SeriesChange
 
 router = APIRouter(include_in_schema=False)
 
@@ -63,8 +65,13 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 @router.get("/ui/alerts/{change_id}")
 def one(request: Request, change_id: str, caller: BrowserUser, context: Ctx) -> Response:
     """One alert: what changed, how it was confirmed, and the series around it."""
-    found = alerts.show(change_id, caller, context).content
-    return page(request, "alert", caller, alert=found, figures=_figures(found, caller, context))
+    services = context.services
+    with services.store.read() as uow:
+        change = alerts.visible_change(uow, change_id, caller)
+        until = max(change.found_at, change.ended_at or change.found_at)
+        points = uow.series.points(change.key, until=until, limit=LOOK_BACK)
+    alert, figures = views.series_change(services, change), _figures(change, points)
+    return page(request, "alert", caller, alert=alert, figures=figures)
 
 
 @router.post("/ui/alerts/{change_id}/resolve")
@@ -85,33 +92,25 @@ def _to(change_id: str, done: str) -> Response:
     return see_other(f"/ui/alerts/{quote(change_id, safe='')}", done)
 
 
-def _figures(alert: shapes.SeriesChange, caller: Caller, context: Context) -> list[Markup]:
+def _figures(change: SeriesChange, points: Sequence[SeriesPoint]) -> list[Markup]:
     """Return a figure of the points that the change was found in; none where they are gone."""
-    store = context.services.store
-    with store.read() as uow:
-        change = alerts.visible_change(uow, alert.change_id, caller)
-        until = max(change.found_at, change.ended_at or change.found_at)
-        points = uow.series.points(change.key, until=until, limit=LOOK_BACK)
     measured = [each for each in points if each.value is not None]
     begin = next((each for each in points if each.benchmark_id == change.begin_id), None)
     if not measured or begin is None:
         return []
     figure = LineFigure(
-        title=f"{alert.lineage} on {alert.target_uid}",
+        title=f"{change.key.lineage} on {change.key.target_uid}",
         x_axis=Axis(title="end of the run", unit="UTC"),
         axis=Axis(title=change.metric, unit="", direction=begin.better),
         series=[
             Series(
-                name=alert.runtime,
+                name=change.key.engine,
                 samples=[
-                    Sample(x=_seconds(each.ended_at), value=each.value or 0.0) for each in measured
+                    Sample(x=each.ended_at.timestamp(), value=each.value or 0.0)
+                    for each in measured
                 ],
             )
         ],
-        marks=[Mark(x=_seconds(begin.ended_at), text=alert.sentence)],
+        marks=[Mark(x=begin.ended_at.timestamp(), text=change.sentence())],
     )
     return drawn([figure])
-
-
-def _seconds(moment: datetime) -> float:
-    return moment.timestamp()
