@@ -295,11 +295,10 @@ class ContentChecks:
 
     def _genai_problems(self, model: str, head: bytes) -> list[FieldError]:
         accepted = _EXPECTED["ort-genai"]
-        if not head.startswith(_ARCHIVE_HEAD):
-            reason = "is no archive of a folder"
-            return self._another_kind(model, head, "ort-genai") or _of_model(reason, accepted)
         if found := self._another_kind(model, head, "ort-genai"):
             return found
+        if not head.startswith(_ARCHIVE_HEAD):
+            return _of_model("is no archive of a folder", accepted)
         folder = self._genai(model)
         return _of_model(folder, accepted) if isinstance(folder, str) else []
 
