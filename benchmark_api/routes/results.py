@@ -87,16 +87,17 @@ def results(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answe
         files = uow.files.results(benchmark_id)
         newest = views.newest(reports)
         summary = _summary(benchmark, newest, RunVariations(uow)) if newest is not None else None
+    report = newest.report if newest is not None else {}
     return Answer(
         shapes.Results(
             benchmark_id=benchmark_id,
             status=benchmark.status,
             summary=summary,
-            inference=views.inference_sets(newest.report if newest is not None else {}),
-            layers=views.layer_profile(newest.report if newest is not None else {}),
-            load_test=views.load_result(newest.report if newest is not None else {}),
-            concurrency=views.concurrency_result(newest.report if newest is not None else {}),
-            soak=views.soak_result(newest.report if newest is not None else {}),
+            inference=views.inference_sets(report),
+            layers=views.layer_profile(report),
+            load_test=views.load_result(report),
+            concurrency=views.concurrency_result(report),
+            soak=views.soak_result(report),
             reports=[
                 shapes.AttemptReport(
                     attempt=each.attempt, received_at=each.received_at, report=dict(each.report)
