@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_json, field, local_time
+from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, local_time
 from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo
 from edgeyard.benchmark_api.cli.unknown_names import refuse_unknown_board
 from edgeyard.benchmark_api.printing import printable
@@ -73,7 +73,7 @@ def show_alert(session: Session, alert: AlertId) -> None:
     found = session.client.alert(alert)
     row = as_json(found)
     if session.output is not Output.TABLE:
-        emit(session.output, [row], CHANGES, "") if session.output is Output.CSV else emit_json(row)
+        emit_one(session.output, row)
         return
     lines = [
         ("status", found.status),

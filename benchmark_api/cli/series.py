@@ -85,7 +85,7 @@ _SERIES = (
     Column(title="POINTS", of=field("points"), right=True),
     Column(title="NEWEST", of=lambda row: local_time(row.get("last_at"))),
     Column(title="ALERT", of=field("alert_id"), whole=True, always=False),
-    Column(title="THRESHOLD", of=lambda row: _threshold(row), right=True, always=False),
+    Column(title="THRESHOLD", of=_threshold, right=True, always=False),
     Column(title="ID", of=field("series_id"), whole=True, from_width=110),
     Column(title="OWNER", of=field("user_id"), from_width=130),
 )
