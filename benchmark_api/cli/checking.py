@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.cli.api import items
 from edgeyard.benchmark_api.cli.output import (
     MARKS,
     Column,
+    digits_field,
     emit,
     emit_json,
     field,
@@ -256,9 +257,9 @@ def _columns(metric: Metric) -> tuple[Column, ...]:
     unit = printable(metric.unit or metric.name)
     return (
         Column(title="BASELINE", of=field("baseline_id"), whole=True),
-        Column(title=unit, of=lambda row: three_digits(row.get("baseline_value")), right=True),
+        Column(title=unit, of=digits_field("baseline_value"), right=True),
         Column(title="CANDIDATE", of=field("candidate_id"), whole=True),
-        Column(title=unit, of=lambda row: three_digits(row.get("candidate_value")), right=True),
+        Column(title=unit, of=digits_field("candidate_value"), right=True),
         Column(title="SLOWDOWN", of=_slowdown, right=True),
     )
 

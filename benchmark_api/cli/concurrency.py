@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeyard.benchmark_api.cli.output import Column, Row, console, field, table, three_digits
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    digits_field,
+    field,
+    table,
+    three_digits,
+)
 from edgeyard.benchmark_api.figures.concurrency import concurrency_sentence
 from edgeyard.benchmark_api.schemas.answers import ConcurrencyResult, as_json
 
@@ -29,10 +37,6 @@ def concurrency_table(found: ConcurrencyResult) -> list[RenderableType]:
     ]
 
 
-def _number(name: str) -> Callable[[Row], str]:
-    return lambda row: three_digits(row[name])
-
-
 def _interval(name: str, unit: str) -> Callable[[Row], str]:
     def text(row: Row) -> str:
         low, high = (three_digits(row.get(f"{name}_{end}{unit}")) for end in ("low", "high"))
@@ -43,15 +47,15 @@ def _interval(name: str, unit: str) -> Callable[[Row], str]:
 
 _LEVELS = (
     Column(title="CALLERS", of=lambda row: f"{row['callers']}", right=True, whole=True),
-    Column(title="RUNS/s", of=_number("runs_per_s"), right=True, whole=True),
+    Column(title="RUNS/s", of=digits_field("runs_per_s"), right=True, whole=True),
     Column(title="95 %", of=_interval("runs_per_s", ""), right=True, whole=True),
-    Column(title="p50 ms", of=_number("p50_ms"), right=True, whole=True),
+    Column(title="p50 ms", of=digits_field("p50_ms"), right=True, whole=True),
     Column(title="95 %", of=_interval("p50", "_ms"), right=True, whole=True),
-    Column(title="p99 ms", of=_number("p99_ms"), right=True, whole=True),
+    Column(title="p99 ms", of=digits_field("p99_ms"), right=True, whole=True),
     Column(title="95 %", of=_interval("p99", "_ms"), right=True, whole=True, yields=1),
     Column(
         title="J",
-        of=lambda row: three_digits(row.get("energy_j")),
+        of=digits_field("energy_j"),
         right=True,
         whole=True,
         always=False,

@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
     console,
+    digits_field,
     emit_csv,
     emit_json,
     field,
@@ -24,7 +25,6 @@ from edgeyard.benchmark_api.cli.output import (
     reasons_of,
     show,
     table,
-    three_digits,
     timed_together,
 )
 from edgeyard.benchmark_api.cli.output_files import check_output
@@ -398,7 +398,7 @@ _SETS = (
     Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True),
     Column(
         title="FIRST ms",
-        of=lambda row: three_digits(row.get("first_inference_ms")),
+        of=digits_field("first_inference_ms"),
         right=True,
         whole=True,
     ),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edgeyard.benchmark_api.cli.output import Column, Row, console, plain, table, three_digits
+from edgeyard.benchmark_api.cli.output import Column, Row, console, digits_field, plain, table
 from edgeyard.benchmark_api.figures.load import load_sentence
 from edgeyard.benchmark_api.schemas.answers import LoadResult, as_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import RenderableType
 
 
@@ -25,22 +23,18 @@ def load_table(found: LoadResult) -> list[RenderableType]:
     ]
 
 
-def _number(name: str) -> Callable[[Row], str]:
-    return lambda row: three_digits(row[name])
-
-
 def _kept(row: Row) -> str:
     return "invalid" if row["valid"] is False else plain(row["kept"])
 
 
 _TRIALS = (
-    Column(title="RATE/s", of=_number("rate"), right=True, whole=True),
+    Column(title="RATE/s", of=digits_field("rate"), right=True, whole=True),
     Column(title="QUERIES", of=lambda row: plain(row["nb_inference"]), right=True, whole=True),
     Column(title="KEPT", of=_kept, whole=True),
     Column(title="LATE", of=lambda row: plain(row["late"]), right=True, whole=True),
-    Column(title="p50 ms", of=_number("p50_ms"), right=True, whole=True),
-    Column(title="p90 ms", of=_number("p90_ms"), right=True, whole=True),
-    Column(title="p99 ms", of=_number("p99_ms"), right=True, whole=True),
+    Column(title="p50 ms", of=digits_field("p50_ms"), right=True, whole=True),
+    Column(title="p90 ms", of=digits_field("p90_ms"), right=True, whole=True),
+    Column(title="p99 ms", of=digits_field("p99_ms"), right=True, whole=True),
     Column(title="QUEUE", of=lambda row: plain(row["queue_max"]), right=True, whole=True),
-    Column(title="LATENESS", of=_number("generator_late_ms"), right=True, whole=True),
+    Column(title="LATENESS", of=digits_field("generator_late_ms"), right=True, whole=True),
 )

@@ -375,6 +375,11 @@ def three_digits(value: object) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
+def digits_field(name: str) -> Callable[[Row], str]:
+    """Return a function that reads a number with three significant digits."""
+    return lambda row: three_digits(row.get(name))
+
+
 def marked(name: str) -> Callable[[Row], str]:
     """Return a function for a number, marked with its verdict: ``?`` suspect, ``!`` invalid."""
 

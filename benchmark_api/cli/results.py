@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.cli.output import (
     Row,
     accuracy,
     console,
+    digits_field,
     emit_csv,
     emit_json,
     field,
@@ -309,13 +310,11 @@ _MEASURED = (
     ),
     *THROUGHPUT_COLUMNS,
     Column(title="ACCURACY", of=accuracy, right=True, always=False),
-    Column(
-        title="LOSS", of=lambda row: three_digits(row.get("final_loss")), right=True, always=False
-    ),
+    Column(title="LOSS", of=digits_field("final_loss"), right=True, always=False),
     Column(title="RAM", of=lambda row: size(row.get("ram_peak_bytes")), right=True, from_width=100),
     Column(
         title="J",
-        of=lambda row: three_digits(row.get("energy_j")),
+        of=digits_field("energy_j"),
         right=True,
         from_width=100,
         always=False,

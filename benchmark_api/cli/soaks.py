@@ -8,6 +8,7 @@ from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
     console,
+    digits_field,
     field,
     plain,
     table,
@@ -45,12 +46,12 @@ def _interval(row: Row) -> str:
 
 _WINDOWS = (
     Column(title="FROM s", of=lambda row: f"{row['begin_s']:.1f}", right=True),
-    Column(title="p50 ms", of=lambda row: three_digits(row["p50_ms"]), right=True, whole=True),
+    Column(title="p50 ms", of=digits_field("p50_ms"), right=True, whole=True),
     Column(title="95 %", of=_interval, right=True),
-    Column(title="p99 ms", of=lambda row: three_digits(row["p99_ms"]), right=True),
-    Column(title="J", of=lambda row: three_digits(row.get("energy_j")), right=True, always=False),
-    Column(title="°C", of=lambda row: three_digits(row["temperature_c"]), right=True),
-    Column(title="MHz", of=lambda row: three_digits(row["clock_mhz"]), right=True),
+    Column(title="p99 ms", of=digits_field("p99_ms"), right=True),
+    Column(title="J", of=digits_field("energy_j"), right=True, always=False),
+    Column(title="°C", of=digits_field("temperature_c"), right=True),
+    Column(title="MHz", of=digits_field("clock_mhz"), right=True),
     Column(title="THROTTLED", of=lambda row: plain(row.get("throttled"))),
     Column(title="STEADY", of=field("steady"), whole=True),
 )

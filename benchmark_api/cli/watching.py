@@ -11,6 +11,7 @@ from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
     Column,
     accuracy,
+    digits_field,
     emit,
     emit_json,
     field,
@@ -19,7 +20,6 @@ from edgeyard.benchmark_api.cli.output import (
     primary_column,
     reasons_of,
     show,
-    three_digits,
     who_cancelled,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
@@ -44,7 +44,7 @@ _AFTER = (
     Column(title="ACCURACY", of=accuracy, right=True, whole=True, always=False),
     Column(
         title="LOSS",
-        of=lambda row: three_digits(row.get("final_loss")),
+        of=digits_field("final_loss"),
         right=True,
         whole=True,
         always=False,
