@@ -14,7 +14,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
     three_digits,
 )
-from edgeyard.benchmark_api.figures.soaks import soak_sentence
+from edgeyard.benchmark_api.figures.soaks import is_steady, soak_sentence
 from edgeyard.benchmark_api.schemas.answers import SoakResult, as_json
 
 if TYPE_CHECKING:
@@ -25,11 +25,10 @@ def soak_table(found: SoakResult) -> list[RenderableType]:
     """Return all windows of a soak, and what they mean."""
     from rich.text import Text
 
-    begin_s = None if found.steady is None else found.steady.begin_s
-    rows = []
-    for each in found.windows:
-        steady = begin_s is not None and each.begin_s >= begin_s
-        rows.append({**as_json(each), "steady": "yes" if steady else "no"})
+    rows = [
+        {**as_json(each), "steady": "yes" if is_steady(each, found.steady) else "no"}
+        for each in found.windows
+    ]
     return [
         Text(f"\nWindows of {found.window_s:g} s", style="bold"),
         table(rows, _WINDOWS, console().width),

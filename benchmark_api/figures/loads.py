@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgeyard.benchmark_api.figures.concurrency import concurrency_figures, concurrency_sentence
 from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.load import load_sentence, load_test_figures
-from edgeyard.benchmark_api.figures.soaks import soak_figures, soak_sentence
+from edgeyard.benchmark_api.figures.soaks import is_steady, soak_figures, soak_sentence
 from edgeyard.benchmark_api.schemas.answers import Results, as_json
 
 
@@ -33,11 +33,10 @@ def load_rows(found: Results) -> list[dict[str, object]]:
     Names begin with ``window_``, ``level_`` and ``trial_``. Other results have none.
     """
     if found.soak is not None:
-        begin_s = None if found.soak.steady is None else found.soak.steady.begin_s
         return [
             {
                 **_prefixed("window", as_json(each)),
-                "window_steady": begin_s is not None and each.begin_s >= begin_s,
+                "window_steady": is_steady(each, found.soak.steady),
             }
             for each in found.soak.windows
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
-from edgeyard.benchmark_api.schemas.answers import SoakResult
+from edgeyard.benchmark_api.schemas.answers import SoakResult, SoakWindow, SteadyPart
 
 _MINUTE_S = 60.0
 _LONG_S = 180.0
@@ -71,6 +71,11 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
                 )
             )
     return figures
+
+
+def is_steady(window: SoakWindow, steady: SteadyPart | None) -> bool:
+    """Return whether a window of a soak is of its steady part; no window is if there is none."""
+    return steady is not None and window.begin_s >= steady.begin_s
 
 
 def soak_sentence(found: SoakResult) -> str:
