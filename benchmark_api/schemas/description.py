@@ -766,9 +766,7 @@ def _about_concurrency(description: JobDescriptionIn) -> list[FieldError]:
     return found
 
 
-LOAD_FIELDS = (
-    *("load", "load_bound", "load_percentile", "load_duration", "load_rate", "load_seed"),
-)
+LOAD_FIELDS = ("load", "load_bound", "load_percentile", "load_duration", "load_rate", "load_seed")
 """Fields of a load by LoadGen's rules, that of its kind first."""
 
 

@@ -29,7 +29,6 @@ _PYTHON: Mapping[str, tuple[type, ...]] = {
 
 
 _GENERATING = tuple(name for name, each in ENGINES.items() if "GENAI" in each.types)
-_ANY = tuple(ENGINES)
 _WITH_DATASET = tuple(name for name, each in ENGINES.items() if "TYPE2" in each.types)
 
 
@@ -58,7 +57,7 @@ class Parameter:
     max_value: int | None = None
     of_dataset: bool = False
     of_generation: bool = False
-    engines: tuple[str, ...] = _ANY
+    engines: tuple[str, ...] = tuple(ENGINES)
 
     def as_json(self) -> JsonObject:
         """Return JSON without nulls: the platform's client takes the length of each value."""
