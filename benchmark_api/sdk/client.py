@@ -827,8 +827,8 @@ class Client:
         Raises:
             NotFoundError: The watch has seen no result of it.
         """
-        self.api.request("DELETE", f"/v1/series/{part(series_id)}/threshold")
-        return self.watched_series(series_id)
+        answer = self.api.delete(f"/v1/series/{part(series_id)}/threshold")
+        return read_answer(answer, WatchedSeries)
 
     def set_series(self, series_id: str, *, alert_unconfirmed: bool) -> WatchedSeries:
         """Set whether changes of a series that can't be confirmed are alerts.

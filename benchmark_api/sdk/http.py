@@ -135,6 +135,10 @@ class Api:
         """Return the decoded JSON of a PATCH, which is retried: sending it twice does no harm."""
         return _json(self.request("PATCH", path, make_body=lambda: {"json": body}, idempotent=True))
 
+    def delete(self, path: str) -> Json:
+        """Return the decoded JSON of a DELETE whose answer is what it leaves."""
+        return _json(self.request("DELETE", path))
+
     def page(self, path: str, params: Mapping[str, object] | None = None) -> Record:
         """Return the decoded JSON of a GET of a list, or of a part of it, with its ``items``.
 
