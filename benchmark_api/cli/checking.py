@@ -300,7 +300,7 @@ class _Files:
         for flag, path in self._flags():
             try:
                 if flag == "--comment" and not found.changed:
-                    _remove(path)  # that of an earlier check
+                    _remove(path)  # left by an earlier check
                     session.report(f"no change was found: {path} is not written")
                     continue
                 path.write_bytes(_CONTENTS[flag](found))
@@ -402,7 +402,7 @@ def markdown_of(found: Check) -> str:
 
 
 COMMENT_MARK = "<!-- edgeyard check -->"
-"""First line of a comment, by which a script finds the one that it wrote before; not displayed."""
+"""First line of a comment, not displayed. Scripts search for it to replace their own comment."""
 
 
 def comment_of(found: Check) -> str:

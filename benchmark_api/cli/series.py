@@ -184,7 +184,7 @@ def show_series(
 
 @act
 def reset_threshold(session: Session, series_id: SeriesId) -> None:
-    """Let small changes of a series be suspected again that noise had hidden."""
+    """Reset the threshold of a series, so that small changes are suspected again."""
     found = session.client.reset_threshold(series_id)
     session.report(f"{found.series_id} has no threshold: changes of any size are suspected")
 

@@ -1,4 +1,4 @@
-"""``subscriptions``: what messages a user is sent, and the log of these messages."""
+"""``subscriptions``: subscriptions to messages, and the log of these messages."""
 
 from __future__ import annotations
 
@@ -130,6 +130,6 @@ def add_to(app: typer.Typer) -> None:
     add_group(
         app,
         "subscriptions",
-        "Messages to you by mail or webhook: what about, and what was sent.",
+        "Subscriptions to messages by mail or webhook, and the log of messages.",
         {"list": list_subscriptions, "add": add, "remove": remove, "messages": list_messages},
     )

@@ -36,7 +36,7 @@ _TYPES = dict(
 """Texts of the types of acts, by name."""
 
 _SUBJECTS = ("model", "lineage", "policy", "scorer")
-"""Names in the data of a record, next to ids, that say what an act was done to."""
+"""Names in the data of a record, besides ids, that identify the object of an act."""
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
 """The beginning of a time in a record."""
@@ -81,11 +81,10 @@ def log_of_acts(request: Request, caller: BrowserUser, context: Ctx) -> Response
 
 
 def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
-    """Return what an act was done to, and what it changed: names with values before and after.
+    """Return the objects of an act and the fields that it changed: name, old and new value.
 
-    None is a value that there was not, or what it was done to, which has one value alone.
-
-    What the row shows already is left out: board, benchmark, who acted and why.
+    An object, such as the model that was promoted, has no old value. A value that was not set is
+    None. What the row shows in other columns is left out: board, benchmark, user and reason.
     """
     names = dict.fromkeys((*act.before, *act.after))
     shown = [(name, _value(act.before, name), _value(act.after, name)) for name in names]

@@ -169,7 +169,7 @@ def show(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Watch
 
 @router.delete("/{series_id}/threshold")
 def reset(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.WatchedSeries]:
-    """Let small changes be suspected again that noise had hidden."""
+    """Reset the threshold of a series, so that small changes are suspected again."""
     return _changed(series_id, caller, context, reset_threshold)
 
 

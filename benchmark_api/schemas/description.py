@@ -358,8 +358,8 @@ class JobDescriptionIn(BaseModel):
         DEFAULT_LOAD_S,
         ge=0.1,
         le=86400,
-        description="Each trial of a load lasts at least so long, and for nb_inference queries "
-        "at least; default 10 s, as LoadGen's.",
+        description="Minimum duration of each trial of a load, which also has at least "
+        "nb_inference queries; default 10 s, as LoadGen's.",
     )
     load_rate: float | None = Field(
         None,
@@ -633,8 +633,8 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
     return found
 
 
-_OF_TYPES = {"TYPE2": "measure accuracy", "TYPE3": "train", "GENAI": "run language models"}
-"""What an engine that does not offer one of Edgeyard's own types does not do."""
+_VERBS = {"TYPE2": "measure accuracy", "TYPE3": "train", "GENAI": "run language models"}
+"""What an engine does for each of Edgeyard's own types, as in "engine tflite does not train"."""
 
 
 def _about_type(description: JobDescriptionIn) -> list[FieldError]:
@@ -642,7 +642,7 @@ def _about_type(description: JobDescriptionIn) -> list[FieldError]:
     kind, engine = description.benchmark_type, ENGINES.get(description.runtime)
     if engine is None or kind not in STANDARD_TYPES or kind in engine.types:
         return []
-    reason = f"engine {description.runtime} does not {_OF_TYPES.get(kind, 'measure latencies')}"
+    reason = f"engine {description.runtime} does not {_VERBS.get(kind, 'measure latencies')}"
     others = " or ".join(name for name, each in ENGINES.items() if kind in each.types)
     return [FieldError("/benchmark_type", reason, f"the runtime {others}, or another type")]
 
@@ -771,7 +771,7 @@ LOAD_FIELDS = ("load", "load_bound", "load_percentile", "load_duration", "load_r
 
 
 def _about_load(description: JobDescriptionIn) -> list[FieldError]:
-    """What can't be combined with a load by LoadGen's rules, and what it lacks."""
+    """What can't be combined with a load by LoadGen's rules, and what is missing."""
     kind = description.load
     stated = [
         name

@@ -822,7 +822,7 @@ class Client:
         return read_answer(self.api.get(f"/v1/series/{part(series_id)}"), WatchedSeries)
 
     def reset_threshold(self, series_id: str) -> WatchedSeries:
-        """Let small changes of a series be suspected again that noise had hidden.
+        """Reset the threshold of a series, so that small changes are suspected again.
 
         Raises:
             NotFoundError: The watch has seen no result of it.

@@ -34,7 +34,7 @@ for (const place of document.querySelectorAll("[data-drop]")) {
   });
 }
 
-// What was wrong with a field is not wrong with what is typed now: the preview says it anew.
+// A mistake goes once its field is changed: the preview shows what is still wrong.
 document.addEventListener("change", (event) => {
   const name = event.target.name?.split(".")[0];
   const mistakes = name ? document.querySelectorAll(`#job [data-of="${CSS.escape(name)}"]`) : [];
