@@ -209,8 +209,8 @@ class Settings(BaseSettings):
         CONFIRM_BUDGET_S,
         ge=0,
         le=MAX_BUDGET_S,
-        description="Time for a check by which the lab confirms a suspected change of a series, "
-        "with its waiting, s; 0: it confirms none.",
+        description="Time for a check that confirms a suspected change of a series, with its "
+        "waiting, s; 0: the lab confirms no changes.",
     )
     twin_max_age_s: Seconds | None = Field(
         None,
@@ -224,7 +224,7 @@ class Settings(BaseSettings):
         ge=0,
         le=0.2,
         description="Share of each board's time for canaries: reference models that run while the "
-        "board stands idle, and after a change of its host, an engine, its firmware or system. "
+        "board is idle, and after a change of its host, an engine, its firmware or system. "
         "They show when a board drifts. 0: none run.",
     )
     canaries: CommaSeparated = Field(
@@ -235,8 +235,8 @@ class Settings(BaseSettings):
 
     quarantine_on_drift: bool = Field(
         False,
-        description="Whether a board is put into quarantine while an alert says that its canaries' "
-        "numbers have changed, once a check has confirmed that.",
+        description="Whether a board is in quarantine while its canaries show a drift that a check "
+        "has confirmed.",
     )
 
     # limits
@@ -421,15 +421,18 @@ class Settings(BaseSettings):
     smtp_host: str | None = Field(
         None,
         max_length=253,
-        description="Mail server that messages to users are sent by; default: no mail is sent.",
+        description="Mail server that sends messages to users; default: no mail is sent.",
     )
     smtp_port: int | None = Field(
-        None, ge=1, le=65535, description="Its port; default: 587, 465 or 25 by smtp_security."
+        None,
+        ge=1,
+        le=65535,
+        description="Port of smtp_host; default: 587, 465 or 25 by smtp_security.",
     )
     smtp_security: Literal["starttls", "tls", "none"] = Field(
         "starttls",
-        description="Encryption of the connection to it. starttls: from the first commands on; "
-        "tls: from the beginning; none: not at all, and no password is sent.",
+        description="Encryption of the connection to smtp_host. starttls: from the first commands "
+        "on; tls: from the beginning; none: not at all, and no password is sent.",
     )
     smtp_user: str | None = Field(None, description="User to log in as; default: no log-in.")
     smtp_password: SecretStr | None = Field(None, description="Password of smtp_user.")
@@ -446,11 +449,14 @@ class Settings(BaseSettings):
     mails_per_day: int = Field(
         50,
         ge=1,
-        description="Mail to one user in a day (UTC). The next message states that no more follow "
-        "on this day; the log of messages lists them.",
+        description="Maximum number of mails to one user in a day (UTC). The next message states "
+        "that no more follow on this day; the log of messages lists them.",
     )
     webhook_messages_per_day: int = Field(
-        10_000, ge=1, description="Messages to one user's webhook in a day (UTC), likewise."
+        10_000,
+        ge=1,
+        description="Maximum number of messages to one user's webhook in a day (UTC); as "
+        "mails_per_day.",
     )
     scorer_hosts: CommaSeparated = Field(
         (),
