@@ -337,8 +337,8 @@ class JobDescriptionIn(BaseModel):
     load: Literal["single-stream", "server"] | None = Field(
         None,
         description="Send queries by LoadGen's rules (TYPE1): single-stream: the next one begins "
-        "when the last one ended; server: they arrive at random (Poisson), and the largest rate "
-        "is searched that keeps load_bound. No MLPerf result.",
+        "when the last one ended; server: they arrive at random (Poisson), and a search finds the "
+        "largest rate that keeps load_bound. No MLPerf result.",
     )
     load_bound: Duration | None = Field(
         None,

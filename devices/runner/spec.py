@@ -105,7 +105,7 @@ class LoadRules:
     Attributes:
         kind: One of `LOADS`.
         percentile: That counts, e.g. 99.
-        duration_s: A trial lasts at least so long.
+        duration_s: Minimum duration of a trial.
         bound_s: Of the latency at the percentile, with ``server``.
         rate: Of arrivals, 1/s; None, with ``server``: the largest that keeps the bound is searched.
         seed: Of the arrivals.
