@@ -109,7 +109,7 @@ class MailSender(MailSend):
         if settings is None:
             return Sent("this server sends no mail: smtp_host is not set")
         if not is_address(address):
-            return Sent("the account's e-mail address is none that mail can be sent to", final=True)
+            return Sent("mail can't be sent to the account's e-mail address", final=True)
         made = self._mail(settings, address, message_id, message)
         try:
             with connected(settings, cancelled, self._timeout_s) as server:

@@ -106,7 +106,7 @@ def resolve_alert(session: Session, alert: AlertId) -> None:
 
 @act
 def dismiss_alert(session: Session, alert: AlertId) -> None:
-    """Dismiss an alert that nobody wants to hear of again; --reason states why."""
+    """Dismiss an alert: it ends and is never reopened; --reason states why."""
     found = session.client.dismiss_alert(alert)
     session.report(f"{found.change_id} is {found.status}")
 

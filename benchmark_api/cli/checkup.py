@@ -538,7 +538,7 @@ def _canaries(server: Mapping[str, object]) -> Iterator[Finding]:
     yield Finding(
         check="canaries",
         state="ok",
-        found="none run, so that nobody notices when a board drifts",
+        found="none run, so that a drift of a board is not detected",
         fix="canary_share = 0.01 in the server's settings: 1 % of the time of idle boards",
     )
 

@@ -184,7 +184,7 @@ def show_series(
 
 @act
 def reset_threshold(session: Session, series_id: SeriesId) -> None:
-    """Reset the threshold of a series, so that small changes are suspected again."""
+    """Remove the threshold of a series, so that small changes are suspected again."""
     found = session.client.reset_threshold(series_id)
     session.report(f"{found.series_id} has no threshold: changes of any size are suspected")
 
@@ -197,14 +197,14 @@ def set_series(
         bool,
         typer.Option(
             "--alert-unconfirmed/--no-alert-unconfirmed",
-            help="Whether suspected changes that could not be confirmed are alerts, too.",
+            help="Whether suspected changes that could not be confirmed become alerts, too.",
             show_default=False,
         ),
     ],
 ) -> None:
-    """Set what the owner of a series wants of its alerts."""
+    """Set which changes of a series become alerts."""
     found = session.client.set_series(series_id, alert_unconfirmed=alert_unconfirmed)
-    what = "are alerts, too" if found.alert_unconfirmed else "are no alerts"
+    what = "become alerts, too" if found.alert_unconfirmed else "become no alerts"
     session.report(f"{found.series_id}: changes that could not be confirmed {what}")
 
 

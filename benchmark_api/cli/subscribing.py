@@ -84,9 +84,9 @@ def add(
         typer.Option(metavar="TYPE", help="Only events of this type, repeated; default: all."),
     ] = None,
 ) -> None:
-    """Subscribe to messages; without an option to those about your own benchmarks and alerts.
+    """Subscribe to messages; without an option, to those about your own benchmarks and alerts.
 
-    You are sent each event once, and only what you may see at that time.
+    You get each event once, and only events of what you may see at that time.
     """
     if campaign is not None:
         campaign = session.client.campaign_id(campaign)

@@ -94,7 +94,7 @@ def resolve(
 def dismiss(
     change_id: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.SeriesChange]:
-    """End an alert that nobody wants to hear of again, with a reason.
+    """End an alert for good, with a reason: it is never reopened.
 
     409 where it is not confirmed or open. One that is dismissed stays as it is.
     """
@@ -122,7 +122,7 @@ def _end(
     def end(uow: UnitOfWork) -> SeriesChange:
         visible_change(uow, change_id, caller)
         if status is ChangeStatus.DISMISSED and not why:
-            raise InvalidInput.at("/reason", "is missing", "why nobody wants to hear of it again")
+            raise InvalidInput.at("/reason", "is missing", "why the alert is dismissed")
         return end_alert(uow, change_id, status, services.clock.now(), caller.user_id, why)
 
     return Answer(views.series_change(services, services.store.transact(end)))

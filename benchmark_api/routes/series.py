@@ -157,7 +157,7 @@ def points(
 
 @router.get("/{series_id}")
 def show(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.WatchedSeries]:
-    """What the watch over a series knows: its threshold, and what its owner wants of alerts.
+    """The state of the watch over a series: its threshold, and which changes become alerts.
 
     404 also where the watch has seen none of its results yet.
     """
@@ -169,7 +169,7 @@ def show(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Watch
 
 @router.delete("/{series_id}/threshold")
 def reset(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.WatchedSeries]:
-    """Reset the threshold of a series, so that small changes are suspected again."""
+    """Remove the threshold of a series, so that small changes are suspected again."""
     return _changed(series_id, caller, context, reset_threshold)
 
 
@@ -177,7 +177,7 @@ def reset(series_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Watc
 def set_settings(
     series_id: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.WatchedSeries]:
-    """Set whether suspected changes that could not be confirmed are alerts, too."""
+    """Set whether suspected changes that could not be confirmed become alerts, too."""
     wanted = parse(SeriesSettingsIn, body.tree()).alert_unconfirmed
 
     def change(uow: UnitOfWork, series_id: str, now: datetime, by: str) -> WatchedSeries:

@@ -91,7 +91,7 @@ def add(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Subscripti
         uow.subscriptions.add(made)
         count = len(uow.subscriptions.all(caller.user_id))
         if count > MAX_OF_USER:
-            advice = "remove those that nobody needs"
+            advice = "remove subscriptions that you do not need"
             whose = f"user {caller.user_id}"
             raise QuotaExceeded("max_subscriptions", MAX_OF_USER, count, whose, advice)
         uow.log.append(_event(context, caller, "subscription.added", None, made))

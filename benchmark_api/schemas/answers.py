@@ -805,7 +805,7 @@ class SeriesChange(Struct, frozen=True, kw_only=True):
     null where none has. ``worse``: the new level is the worse one. It begins with ``begin_id``;
     ``before_id`` is the last valid result before it. ``status``: ``suspected`` and ``confirming``
     are not decided, ``noise`` is refuted, ``unconfirmed`` could be neither; alerts are
-    ``confirmed``, ``open`` (could not be confirmed, and its owner wants to hear of such),
+    ``confirmed``, ``open`` (could not be confirmed; the series' owner asked for these),
     ``resolved`` and ``dismissed``; one that is ``merged`` ended or reopened ``alert_id``.
     ``reason`` states why it is there, ``blame`` why ``cause`` is its cause, ``not_tested`` what was
     not tested. ``by_user_id`` ended it, for the reason ``note``; null: nobody did.

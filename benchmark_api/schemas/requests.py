@@ -336,9 +336,9 @@ class SubscriptionIn(BaseModel):
     @model_validator(mode="after")
     def _is_about_something(self) -> Self:
         if self.topic == "lab" and self.about is not None:
-            raise refusal("has about, and the lab is one", "no about")
+            raise refusal("can't be combined with about: there is one lab", "no about")
         if self.topic not in ("lab", "user") and not self.about:
-            raise refusal(f"has no about: which {self.topic}?", "its id or name")
+            raise refusal(f"needs about: which {self.topic}", "its id or name")
         return self
 
 
@@ -432,12 +432,12 @@ class AlertEndIn(BaseModel):
 
 
 class SeriesSettingsIn(BaseModel):
-    """What the owner of a series wants of its alerts."""
+    """Which changes of a series become alerts."""
 
     model_config = _STRICT
 
     alert_unconfirmed: bool = Field(
-        description="Whether a suspected change that could not be confirmed is an alert, too."
+        description="Whether a suspected change that could not be confirmed becomes an alert, too."
     )
 
 

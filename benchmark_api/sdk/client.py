@@ -797,7 +797,7 @@ class Client:
         return self._end_alert(change_id, "resolve", reason)
 
     def dismiss_alert(self, change_id: str, reason: str = "") -> SeriesChange:
-        """End an alert that nobody wants to hear of again.
+        """End an alert for good: it is never reopened.
 
         Args:
             change_id: Which.
@@ -822,7 +822,7 @@ class Client:
         return read_answer(self.api.get(f"/v1/series/{part(series_id)}"), WatchedSeries)
 
     def reset_threshold(self, series_id: str) -> WatchedSeries:
-        """Reset the threshold of a series, so that small changes are suspected again.
+        """Remove the threshold of a series, so that small changes are suspected again.
 
         Raises:
             NotFoundError: The watch has seen no result of it.

@@ -137,11 +137,11 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
     model = _table(document, "model")
     parts = [name for name in _OTHER_PARTS if name in model]
     if parts:
-        raise _bad(f"has the part {parts[0]!r}, and GENAI takes models of text alone")
+        raise _bad(f"has the part {parts[0]!r}, and GENAI accepts only text models")
     _only(model, frozenset(("decoder", "type")), "model.")
     decoder = _table(model, "decoder")
     if "pipeline" in decoder:
-        raise _bad("has a decoder in several files (pipeline), which is not taken")
+        raise _bad("has a decoder in several files (pipeline), which is not accepted")
     _only(decoder, _DECODER_KEYS, "model.decoder.")
     _check_session(decoder)
     filename = decoder.get("filename")
@@ -193,7 +193,7 @@ def _only(table: Mapping[str, object], known: "frozenset[str]", where: str) -> N
         value = table[name]
         for each in value if isinstance(value, list) else [value]:
             if each is not None and not isinstance(each, (bool, int, float)):
-                raise _bad(f"has {where}{name[:50]}, which is not taken")
+                raise _bad(f"has {where}{name[:50]}, which is not accepted")
 
 
 def _table(of: Mapping[str, object], key: str) -> Mapping[str, object]:

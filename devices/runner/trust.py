@@ -248,8 +248,8 @@ def bracket_wide(rate: float, other: Optional[float], resolution: float) -> Reas
     )
     return Reason(
         code="bracket_wide",
-        sentence=f"The search ended before these were within {_limit(resolution)}: the largest "
-        f"rate is {between}; a longer user_time would show more.",
+        sentence=f"The search ended before both rates were within {_limit(resolution)}: the "
+        f"largest rate is {between}; a longer user_time would show more.",
     )
 
 

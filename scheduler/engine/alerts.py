@@ -44,7 +44,7 @@ def end_alert(
 
 
 def reset_threshold(uow: UnitOfWork, series_id: str, now: datetime, by: str) -> WatchedSeries:
-    """Reset the threshold that noise has raised, so that small changes are suspected again.
+    """Remove the threshold of a series, so that small changes are suspected again.
 
     Raises:
         NotFound: The watch has seen no point of such a series.

@@ -75,7 +75,7 @@ SHARE_WINDOW = timedelta(days=30)
 """Of this time, a board spends at most `MAX_BOARD_SHARE` with confirmations."""
 
 MAX_WAIT = timedelta(days=7)
-"""Maximum wait for a board that is away; later the points that led to the suspicion are too old."""
+"""Maximum wait for the first check; later the points that showed a change are too old."""
 
 _PRIORITY = 10  # an account's own limit bounds it
 _AWAY = frozenset(
@@ -550,9 +550,9 @@ def _refute(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) 
 
 
 def _give_up(uow: UnitOfWork, change: SeriesChange, why: str, now: datetime) -> bool:
-    """End a change that can't be confirmed: as an open alert if its owner wants those.
+    """End a change that can't be confirmed: an alert only if the series' owner asked for these.
 
-    Changes of canaries always become open alerts, which operators resolve.
+    Such a change of a canary is always an alert: operators end the drift by resolving it.
     """
     try:
         is_wanted = uow.series.watched(change.key.series_id).alert_unconfirmed
@@ -592,10 +592,9 @@ def _model(benchmark: Benchmark | None) -> str | None:
     return next((each.sha256 for each in model_files(files)), None)
 
 
-def _is_stored(benchmark: Benchmark, context: _Context) -> bool:
-    """Return whether all files of a benchmark are stored: a URL may have other content by now."""
-    stored = context.stored or frozenset()
-    return all(each.sha256 in stored for each in benchmark.files)
+def _is_stored(benchmark: Benchmark, lab: _Lab) -> bool:
+    """Return whether all files of a benchmark are stored: a URL may have another content now."""
+    return all(each.sha256 in lab.stored for each in benchmark.files)
 
 
 def _files_removed(change: SeriesChange) -> str:

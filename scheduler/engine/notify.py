@@ -5,7 +5,7 @@ transaction as its number, so that neither a crash nor a restart loses or double
 stored as the log of messages. A receiver may still get a message twice
 if its answer was lost; both have the same id.
 
-No message is sent to a user that may no longer see its subject: permission is checked when the
+A message is not sent if its user may no longer see what it is about: that is checked when a
 message is made, and again before each try.
 """
 
@@ -394,7 +394,7 @@ class Notifier:
                 delivery.delivery_id,
                 DeliveryState.WITHHELD,
                 self._clock.now(),
-                error="the user may not see any more what it is about",
+                error="the user may no longer see what the message is about",
             )
         )
 

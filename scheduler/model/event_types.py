@@ -58,7 +58,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "benchmark.unpinned": EventType("a benchmark may run on another board than it asked for"),
     "benchmark.waiting": EventType("what a benchmark waits for changed"),
     "board.added": _act("a board was added to the inventory"),
-    "board.changed": EventType("the host, an engine or the firmware of a board is another one"),
+    "board.changed": EventType("the host, an engine or the firmware of a board changed"),
     "board.drained": EventType("a board was taken out of service", act=True, sent=True),
     "board.leased": _act("a board was leased"),
     "board.offline": EventType("a board is offline, or not usable", sent=True),

@@ -11,7 +11,7 @@ class LabCondition:
     """One that was reported and has not ended.
 
     Attributes:
-        name: Unique; the type of its event, with what it is about.
+        name: Unique; the type of its event, with the board or scorer.
         about: Id of the board, scorer or server; "" of the whole lab.
         reason: Why it is so, as a sentence.
     """

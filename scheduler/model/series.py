@@ -89,7 +89,7 @@ class WatchedSeries:
         looked_at: When it was looked at last; None: never.
         threshold: Size of a change below which nothing was suspected at ``threshold_at``, a share.
         threshold_at: When it was raised; None: never, or it was reset.
-        alert_unconfirmed: Changes that could not be confirmed are alerts too.
+        alert_unconfirmed: Whether changes that could not be confirmed become alerts, too.
     """
 
     key: SeriesKey

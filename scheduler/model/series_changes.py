@@ -28,11 +28,11 @@ class ChangeStatus(StrEnum):
     SUSPECTED = "suspected"  # found in the points; nothing has confirmed it
     CONFIRMING = "confirming"  # a check runs
     NOISE = "noise"  # a check refuted it
-    UNCONFIRMED = "unconfirmed"  # nothing could confirm or refute it; it is no alert
+    UNCONFIRMED = "unconfirmed"  # nothing could confirm or refute it; no alert
     CONFIRMED = "confirmed"  # an alert: a check has confirmed it
-    OPEN = "open"  # an alert that could not be confirmed, which its owner wants
+    OPEN = "open"  # an alert that could not be confirmed; the series' owner asked for these
     RESOLVED = "resolved"  # an alert that has ended: the level is back, or somebody ended it
-    DISMISSED = "dismissed"  # an alert that a user ended, and that does not come back
+    DISMISSED = "dismissed"  # an alert that a user ended for good
     MERGED = "merged"  # confirmed, and not an alert of its own: it ended or reopened ``alert_id``
 
 

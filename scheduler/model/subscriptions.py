@@ -1,4 +1,4 @@
-"""Subscriptions of users to events, and the messages that are sent to them."""
+"""Subscriptions of users to events, and the messages that these lead to."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class DeliveryState(StrEnum):
     WAITING = "waiting"  # not sent yet, or tried without success and tried again
     SENT = "sent"
     FAILED = "failed"  # given up
-    LIMITED = "limited"  # not sent: it is above the user's limit of the day
-    WITHHELD = "withheld"  # not sent: the user may no longer see its subject
+    LIMITED = "limited"  # not sent: the user has had as many as they get in a day
+    WITHHELD = "withheld"  # not sent: the user may no longer see what it is about
 
 
 LIMIT_MESSAGE = "message.limit"
@@ -69,7 +69,7 @@ def event_types_of(topic: Topic) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A user's request for messages about a topic.
+    """A user's subscription to messages about events.
 
     Attributes:
         about: Id of the user, campaign or board; name of the lineage, or id of the series; "" for
@@ -156,7 +156,7 @@ class Delivery:
 
 
 def may_receive(user: User, owner_id: str | None, *, for_operators: bool) -> bool:
-    """Return whether a user may receive messages about a thing.
+    """Return whether a user may get messages about a thing.
 
     Args:
         user: As the account is now.

@@ -340,9 +340,9 @@ def reserved_board(target_uid: str, start: datetime, lease: Lease | None) -> Wai
 
 
 def kept_for_others(target_uid: str) -> WaitReason:
-    """Return the reason of a canary whose board goes to another benchmark, or is kept for one."""
+    """Return the reason of a canary whose board is reserved for another benchmark."""
     return WaitReason(
-        reason=WaitingReason.RESERVED, sentence=f"{target_uid} is kept for another benchmark"
+        reason=WaitingReason.RESERVED, sentence=f"{target_uid} is reserved for another benchmark"
     )
 
 

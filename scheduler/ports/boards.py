@@ -72,7 +72,7 @@ class Canaries(Protocol):
     """Stores the state of the canaries of each board."""
 
     def save(self, board: CanaryBoard) -> None:
-        """Store the state of a board's canaries, replacing an earlier one."""
+        """Store the state of a board's canaries instead of the stored one."""
         ...
 
     def all(self) -> Mapping[str, CanaryBoard]:

@@ -59,7 +59,7 @@ class Sent:
 
     Attributes:
         error: Why it was not sent; "" if it was.
-        final: Another try would fail likewise.
+        final: Whether another try would fail, too.
     """
 
     error: str = ""
