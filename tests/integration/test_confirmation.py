@@ -563,7 +563,7 @@ def test_a_bisection_that_may_not_go_on_ends_in_an_alert_that_says_so(api: Api) 
     assert "alice cancelled it" in " ".join(found.not_tested)
 
 
-def test_nightly_versions_are_distinguished_although_the_place_of_the_change_is_not_exact(
+def test_versions_of_successive_nights_are_distinguished_although_the_place_is_not_exact(
     api: Api,
 ) -> None:
     levels = {f"n{number}.onnx": 10.0 if number < 8 else 10.8 for number in range(12)}
