@@ -23,10 +23,10 @@ from edgeyard.scheduler.model.strict_json import time_from_json
 from edgeyard.scheduler.ports import MailSend, Sent
 
 TIMEOUT_S = 30.0
-"""Maximum time of the whole conversation with the mail server."""
+"""Maximum time of a whole conversation with the mail server."""
 
 _STEP_S = 10.0
-"""Maximum time of one answer of the server."""
+"""Maximum time of the mail server for one answer."""
 
 _MAX_LINE = 500  # RFC 5322 allows 998
 _LOOK_S = 0.2

@@ -58,7 +58,7 @@ _INA3221_CHANNELS = 3
 """``curr4`` of an INA3221 is a sum, and ``in4`` to ``in7`` are voltages at its shunts."""
 
 MAX_POWER_W = 10_000.0
-"""More is a sensor's nonsense: no board draws as much."""
+"""A larger reading is a fault of the sensor: no board draws more."""
 
 _MAX_NAMES = 200
 

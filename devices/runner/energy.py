@@ -45,22 +45,22 @@ METER_SAMPLES_PER_S = 1.0
 """Of an external meter: each reading starts a program."""
 
 PART_S, METER_PART_S = 0.5, 2.0
-"""Time of inferences at least that a part has, from whose energies the interval comes."""
+"""Minimum time of inferences in a part; the interval comes from the energies of the parts."""
 
 MEASURE_S, METER_MEASURE_S = 6.0, 16.0
-"""So long inferences are timed where their energy is measured: some twelve, or eight, parts."""
+"""Minimum time of inferences whose energy is measured: some twelve, or eight, parts."""
 
 IDLE_S, METER_IDLE_S = 3.0, 12.0
-"""So long the board is observed before the run."""
+"""Time for which the idle board is observed before the run."""
 
 METER = "meter"
-"""Scope of an external meter: what it measures is for the lab to know."""
+"""Scope of an external meter: only the lab knows what it measures."""
 
 _MAX_GAP = 5.0
 """Periods without a value after which sampled power is not known."""
 
-_ROUNDING = 1e-6
-"""Share of the energy of an inference; energy above idle of at most as much is a rounding error."""
+_SAME = 1e-6
+"""Smaller shares of the energy of an inference are rounding errors, not energy above idle."""
 
 _METER_TIMEOUT_S = 5.0
 _MAX_OUTPUT_BYTES = 1000

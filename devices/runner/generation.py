@@ -50,10 +50,10 @@ _CHUNK_S = 0.25
 
 _MAX_MEASURED_TOKENS = 10_000_000
 _MANY_TOKENS = 32
-"""Slow requests of so many tokens warm up token by token: whole ones would take minutes."""
+"""Minimum tokens of a slow request that warms up token by token: whole ones take minutes."""
 
 _ENERGY_SHARE = 0.75
-"""Share of the time that an energy measurement needs: it still has parts enough for an interval."""
+"""Share of the time for measuring energy that has enough parts for an interval."""
 
 _LONG, _MAX_LONG = 4, 16
 """When requests took `_LONG` times that time, this share of it is enough for tokens; after

@@ -66,10 +66,10 @@ CONFIDENCE = 0.99
 """Of LoadGen's early stopping."""
 
 RESOLUTION = 0.05
-"""The search ends when the rate that did not keep the bound is so little above the one that did."""
+"""Relative distance of the rates that did and did not keep the bound at which the search ends."""
 
 MAX_TRIALS = 16
-"""Trials at most of a search."""
+"""Maximum number of trials of a search."""
 
 _EXPECTED_TRIALS = 8
 _FIRST_SHARE, _UP, _DOWN = 0.5, 1.5, 0.5
@@ -86,7 +86,7 @@ MAX_QUEUE = 1000
 _QUEUE_BOUNDS = 4
 
 _LOOK_NS = 250_000_000
-"""The machine is looked at and progress is reported so often, between queries."""
+"""Interval between readings of the machine and reports of progress, between queries."""
 
 _LOOK_TAKES_NS = 2_000_000
 

@@ -39,10 +39,10 @@ from edgeyard.scheduler.model.decision import (
 from edgeyard.scheduler.prediction.timeline import Timeline, conflict_group
 
 ANY_PROGRESS = 100
-"""Threshold of benchmarks that preempt a canary: it is stopped at any progress."""
+"""Threshold of the benchmarks that preempt a canary: it is stopped at any progress."""
 
 KEPT_FREE = timedelta(minutes=10)
-"""Before a reservation or a lease begins a board gets no canary for so long."""
+"""Time before a reservation or a lease in which its board gets no canary."""
 
 
 def without_canaries(given: CycleInput) -> CycleInput:
@@ -101,9 +101,9 @@ def preempt_canaries(
     holders: Sequence[BoardHolder],
     instead: Callable[[int, int, NDArray[np.bool_]], int],
 ) -> tuple[Assignment, PreemptionPlan]:
-    """Preempt the canaries whose boards other benchmarks are given; these wait for their ends.
+    """Preempt the canaries on assigned boards; the benchmarks that get these wait until then.
 
-    A benchmark gets another board instead where one is just as good and no other benchmark gets it.
+    A benchmark gets another board instead if that is free, unassigned and has the same score.
 
     Args:
         batch: Of the cycle, without canaries.

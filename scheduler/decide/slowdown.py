@@ -130,7 +130,7 @@ def interval_of(ratios: Sequence[float], looks: int) -> tuple[float, float, floa
 
 
 def _with_bounded_outliers(logs: Sequence[float]) -> list[float]:
-    """Return numbers of which those far from all others lie where far begins (Winsor).
+    """Return the numbers with outliers moved to the limit of outliers (winsorized).
 
     One run in forty that waited for something else is a multiple of the spread away, and would
     make an interval of ten pairs too wide to decide anything. With fewer than `_MIN_ROBUST`

@@ -108,7 +108,7 @@ def advance_changes(
     boards: Sequence[BoardView],
     budget_s: float,
 ) -> int:
-    """Take the next steps of changes; a step that fails does not stop those of other changes.
+    """Take the next step of changes that have one; an error ends only its own change.
 
     Args:
         store: Has the changes and the checks.
@@ -411,7 +411,7 @@ def _follow(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
 def _bisect(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     """Measure the next version between the old and the new one, or confirm with what is known.
 
-    The alert does not wait for it: versions that can't be run now are left out, which it states.
+    It does not wait: a version that can't be run now is left out, and the alert states that.
     """
     if _alert(uow, change) is not None:
         return _confirm(uow, change, context.now)  # the alert that it belongs to has its cause

@@ -19,13 +19,13 @@ CHECK_S = 5.0
 """Interval between two readings of the lab's state."""
 
 OFFLINE_S = 300.0
-"""A board is offline for so long before that is reported: it may only restart."""
+"""Time for which a board is offline before that is reported: it may only restart."""
 
 STALE_S = 60.0
-"""The state of the boards is too old for so long before that is reported."""
+"""Time for which the state of the boards is too old before that is reported."""
 
 DISK_S = 60.0
-"""There is little room on the disk for so long before that is reported."""
+"""Time for which the disk has little room before that is reported."""
 
 _LEADER = "server.leader"
 _OFFLINE, _STALE, _DISK, _SCORER = "board.offline", "twin.stale", "disk.low", "scorer.suspended"

@@ -1,8 +1,8 @@
 """Sends messages about events to the users that subscribed to them, each message once.
 
-The event log is followed from the last event that was processed. Messages are stored in the same
-transaction as its number, so that neither a crash nor a restart loses or doubles them; they remain
-stored as the log of messages. A receiver may still get a message twice
+The event log is followed from the last event that was processed. The messages to subscribers
+become rows in the store in the same transaction, so that neither a crash nor a restart loses or
+doubles them; the rows remain as the log of what was sent. A receiver may still get a message twice
 if its answer was lost; both have the same id.
 
 A message is not sent if its user may no longer see what it is about: that is checked when a

@@ -77,7 +77,7 @@ class SeriesWatch:
                 return
 
     def _look(self, key: SeriesKey) -> bool:
-        """Look at one series; an error in it does not stop the others."""
+        """Look at one series; an error is logged, so that the others are still looked at."""
         now = self._clock.now()
         try:
             return self._store.transact(partial(_look, key.series_id, now))

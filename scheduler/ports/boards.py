@@ -76,7 +76,7 @@ class Canaries(Protocol):
         ...
 
     def all(self) -> Mapping[str, CanaryBoard]:
-        """Return the stored states, by board; a unit of work that writes locks them."""
+        """Return the stored states by board. A unit of work that writes locks them."""
         ...
 
     def drifts(self) -> Mapping[str, BoardDrift]:

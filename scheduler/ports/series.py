@@ -32,7 +32,7 @@ class SeriesStore(Protocol):
         ...
 
     def watched(self, series_id: str) -> WatchedSeries:
-        """Return what is known of a series; a unit of work that writes locks it until its end.
+        """Return the state of a series; a unit of work that writes locks it until its end.
 
         Raises:
             NotFound: The watch has seen no point of such a series.
@@ -40,11 +40,11 @@ class SeriesStore(Protocol):
         ...
 
     def watched_many(self, series_ids: Collection[str]) -> Sequence[WatchedSeries]:
-        """Return what is known of those of these series that the watch has seen."""
+        """Return the states of these series, without those that the watch has not seen."""
         ...
 
     def save_watched(self, series: WatchedSeries) -> None:
-        """Store what is known of a series, a new one too."""
+        """Store the state of a series, new or not."""
         ...
 
     def mark_due(self, keys: Collection[SeriesKey], now: datetime) -> None:
