@@ -430,7 +430,7 @@ def load(
         raise RunFailed(
             "timeout",
             f"the time of the run was used up after {len(found.result.end_ns):,} queries, and "
-            f"{rules.percentile:g} % takes {found.result.planned:,}: state a longer user_time",
+            f"{rules.percentile:g} % needs {found.result.planned:,}: state a longer user_time",
         )
     check_finite(session, session.run(feeds))
     return _load(rules, queries, found, ready)

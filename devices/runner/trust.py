@@ -202,7 +202,7 @@ def generator_late(late_ms: float, bound_ms: float, *, invalid: bool) -> Reason:
     return Reason(
         code="generator_late",
         sentence=f"The generator itself was late by {_three_digits(late_ms)} ms at the percentile "
-        f"that counts, which counts against a bound of {_three_digits(bound_ms)} ms{what}.",
+        f"that counts, which is too much for a bound of {_three_digits(bound_ms)} ms{what}.",
         invalid=invalid,
     )
 
@@ -211,8 +211,8 @@ def rate_not_sustained(rate: float) -> Reason:
     """State that a queue grew until the trial at a fixed rate was ended."""
     return Reason(
         code="rate_not_sustained",
-        sentence=f"At {_three_digits(rate)} queries/s more and more waited, and the trial was "
-        "ended: latencies would go on growing, so state a smaller load_rate.",
+        sentence=f"At {_three_digits(rate)} queries/s the queue grew until the trial was stopped: "
+        "latencies would grow without end, so state a smaller load_rate.",
         invalid=True,
     )
 

@@ -1,4 +1,4 @@
-"""Sends canaries to boards that stand idle, as often as the lab's share for them allows.
+"""Sends canaries to idle boards, as often as the lab's share for them allows.
 
 A canary is a reference model whose numbers on a board show the board's health: they are series of
 the lineage ``canary/NAME``, owned by Edgeyard's own user. After a canary held a board for t
@@ -54,7 +54,7 @@ SHIPPED = (
 """The reference models that Edgeyard brings: a convolutional network twice, and a dense one."""
 
 MAX_NEW = 20
-"""Canaries that are sent in one turn: users submit meanwhile."""
+"""Maximum number of canaries sent in one turn, so that users can submit between turns."""
 
 _TIME_S = 120.0
 _WAIT_S = 600.0  # for a board that is in use when it would start; it is sent again later

@@ -34,7 +34,7 @@ for (const place of document.querySelectorAll("[data-drop]")) {
   });
 }
 
-// A mistake goes once its field is changed: the preview shows what is still wrong.
+// A mistake of a field may no longer apply after an edit: the next preview reports it again.
 document.addEventListener("change", (event) => {
   const name = event.target.name?.split(".")[0];
   const mistakes = name ? document.querySelectorAll(`#job [data-of="${CSS.escape(name)}"]`) : [];
