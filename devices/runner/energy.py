@@ -59,7 +59,7 @@ METER = "meter"
 _MAX_GAP = 5.0
 """Periods without a value after which sampled power is not known."""
 
-_SAME = 1e-6
+_ROUNDING = 1e-6
 """Smaller shares of the energy of an inference are rounding errors, not energy above idle."""
 
 _METER_TIMEOUT_S = 5.0

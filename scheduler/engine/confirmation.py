@@ -592,9 +592,10 @@ def _model(benchmark: Benchmark | None) -> str | None:
     return next((each.sha256 for each in model_files(files)), None)
 
 
-def _is_stored(benchmark: Benchmark, lab: _Lab) -> bool:
+def _is_stored(benchmark: Benchmark, context: _Context) -> bool:
     """Return whether all files of a benchmark are stored: a URL may have another content now."""
-    return all(each.sha256 in lab.stored for each in benchmark.files)
+    stored = context.stored or frozenset()
+    return all(each.sha256 in stored for each in benchmark.files)
 
 
 def _files_removed(change: SeriesChange) -> str:

@@ -39,7 +39,7 @@ class _Rule:
     Attributes:
         ends: Type of the event at its end.
         after_s: How long it holds before it is reported, s.
-        names: Field of the event's data that names the board or scorer; "" for the lab.
+        field: Field of the event's data that names the board or scorer; "" for the lab.
     """
 
     ends: str
