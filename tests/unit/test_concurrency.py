@@ -130,7 +130,7 @@ class Machine:
                 self._left -= 1
         if self._left is not None and self._left < 0:
             raise RunFailed("user_model", "the model failed while running: drawn")
-        time.sleep(0.002 * sharing)
+        time.sleep(0.01 * sharing)
         with self._lock:
             self.at_once -= 1
         return [np.ones(1, np.float32)]
