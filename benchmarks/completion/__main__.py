@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.completion import simulated
 from benchmarks.completion.recorder import record
 from benchmarks.completion.records import path_of, read_record
-from benchmarks.completion.rows import NAMES, row
+from benchmarks.completion.rows import rows_of
 from benchmarks.completion.scenario import SCENARIOS
 from benchmarks.tables import publish
 from edgeyard.errors import EdgeyardError
@@ -28,11 +28,12 @@ def main() -> int:
         if options.command == "simulate":
             publish("completion-simulated", simulated.rows())
             return 0
-        path = options.file or path_of(options.scenario)
+        scenario = SCENARIOS[options.scenario]
+        path = options.file or path_of(scenario)
         if options.command == "record":
-            folder = options.folder or Path("build/completion") / options.scenario
-            record(options.scenario, options.pairs, path, folder.resolve())
-        publish("completion", [row(NAMES[options.scenario], read_record(path))])
+            folder = options.folder or Path("build/completion") / scenario.name
+            record(scenario, options.blocks or scenario.blocks, path, folder.resolve())
+        publish("completion", rows_of(scenario, read_record(path)))
     except (EdgeyardError, OSError, ValueError) as error:
         print(f"completion: {error}", file=sys.stderr)
         return 1
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("scenario", choices=SCENARIOS)
         command.add_argument("--file", type=Path, help="of the records; default: the committed one")
         if name == "record":
-            command.add_argument("--pairs", type=int, default=10, help="of runs; default: 10")
+            command.add_argument("--blocks", type=int, help="of runs; default: the scenario's")
             command.add_argument("--folder", type=Path, help="of test bed and server; it is kept")
     commands.add_parser("simulate", help="compare on 10, 100 and 1,000 simulated boards")
     return parser

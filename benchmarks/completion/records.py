@@ -1,4 +1,4 @@
-"""The committed records of each job, and what they show: paired comparisons of two policies."""
+"""The committed records of each job, and what they show: paired comparisons of arms."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from benchmarks.bench_quality import ratio_interval
+from benchmarks.completion.scenario import PEER, Scenario
 from edgeyard.atomic_files import open_atomically
 
 DATA = Path(__file__).parents[1] / "data"
-PEER = "native"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,19 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All submissions of a pair under one policy.
+    """All submissions of a block under one arm.
 
     Attributes:
-        pair: Its number from 1; 0 and below for runs before the pairs, which made history.
+        block: Its number from 1; 0 and below for runs before the blocks, which made history.
         began_at: UTC, ISO 8601.
         load_average: Of the machine at its beginning: of one minute, other programs included.
-        training: What a training of outcome models before this run reported; "" if there was none.
+        training: What a training of outcome models before this run reported, with the gates that
+            did not hold; "" if there was none.
         models: Outcome models that were active, such as ``run_time/1``.
     """
 
-    pair: int
-    policy: str
+    block: int
+    arm: str
     began_at: str
     load_average: float
     training: str
@@ -83,22 +84,22 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A figure of both policies, over the pairs that have a run of each.
+    """A figure of two arms, over the blocks that have a run of each.
 
     Attributes:
-        ours: Mean over all pairs, seconds.
-        ratio: Of the sums, with its 95 % interval: pairs are drawn with replacement.
-        pair_ratio: Geometric mean of the pairs' ratios, with its 95 % interval by Student's
-            distribution of their logarithms: each pair counts alike, however busy the machine was.
+        ours: Mean over all blocks, seconds.
+        ratio: Of the sums, with its 95 % interval: blocks are drawn with replacement.
+        block_ratio: Geometric mean of the blocks' ratios, with its 95 % interval by Student's
+            distribution of their logarithms: each block counts alike, however busy the machine was.
         difference: Mean of ours less the peer's, seconds, with its 95 % interval by Student's
             distribution.
     """
 
-    pairs: int
+    blocks: int
     ours: float
     peer: float
     ratio: tuple[float, float, float]
-    pair_ratio: tuple[float, float, float]
+    block_ratio: tuple[float, float, float]
     difference: tuple[float, float, float]
 
 
@@ -113,9 +114,9 @@ def queueing_s(job: Job) -> float:
     return start_s - job.submitted_s
 
 
-def path_of(scenario: str) -> Path:
+def path_of(scenario: Scenario) -> Path:
     """Return the file of a scenario's records."""
-    return DATA / f"completion_{scenario}.json"
+    return DATA / f"completion_{scenario.name}.json"
 
 
 def read_record(path: Path) -> Record:
@@ -156,34 +157,34 @@ def write_record(path: Path, record: Record) -> None:
         file.write("\n".join(lines).encode())
 
 
-def paired_runs(record: Record, ours: str) -> list[tuple[Run, Run]]:
-    """Return the run under a policy and the one under `PEER` of each pair that has both."""
+def paired_runs(record: Record, ours: str, peer: str = PEER) -> list[tuple[Run, Run]]:
+    """Return the runs under two arms of each block that has both."""
     found: dict[int, dict[str, Run]] = {}
     for run in record.runs:
-        if run.pair > 0:
-            found.setdefault(run.pair, {})[run.policy] = run
+        if run.block > 0:
+            found.setdefault(run.block, {})[run.arm] = run
     return [
-        (runs[ours], runs[PEER]) for _, runs in sorted(found.items()) if {ours, PEER} <= runs.keys()
+        (runs[ours], runs[peer]) for _, runs in sorted(found.items()) if {ours, peer} <= runs.keys()
     ]
 
 
-def compare(record: Record, ours: str, of: Callable[[Job], float]) -> Comparison:
-    """Compare a policy with `PEER` by a figure of each job.
+def compare(record: Record, ours: str, of: Callable[[Job], float], peer: str = PEER) -> Comparison:
+    """Compare two arms by a figure of each job.
 
     Raises:
-        ValueError: Fewer than two pairs have a run under both.
+        ValueError: Fewer than two blocks have a run under both.
     """
-    pairs = paired_runs(record, ours)
+    pairs = paired_runs(record, ours, peer)
     if len(pairs) < 2:
-        raise ValueError(f"{len(pairs)} pairs have a run under {ours} and one under {PEER}")
+        raise ValueError(f"{len(pairs)} blocks have a run under {ours} and one under {peer}")
     first = np.array([run.mean(of) for run, _ in pairs])
     second = np.array([run.mean(of) for _, run in pairs])
     return Comparison(
-        pairs=len(pairs),
+        blocks=len(pairs),
         ours=float(first.mean()),
         peer=float(second.mean()),
         ratio=ratio_interval(first.tolist(), second.tolist()),
-        pair_ratio=_exponentials(_mean_interval(np.log(first / second))),
+        block_ratio=_exponentials(_mean_interval(np.log(first / second))),
         difference=_mean_interval(first - second),
     )
 

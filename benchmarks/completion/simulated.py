@@ -6,16 +6,8 @@ import sys
 import time
 
 from benchmarks.bench_quality import policy_of, ratio_interval
-from benchmarks.completion.records import PEER
-from benchmarks.completion.rows import NAMES, OURS
-from benchmarks.completion.scenario import (
-    FAMILIES,
-    KINDS,
-    LOAD,
-    SCENARIOS,
-    SPEEDS,
-    family_of,
-)
+from benchmarks.completion import scenario as recorded
+from benchmarks.completion.scenario import FAMILIES, LEARNED, PEER, SCENARIOS, SPEEDS, family_of
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.simulator.comparison import measured
@@ -29,11 +21,14 @@ _RUN_FACTOR = 60.0
 """Runs of minutes instead of seconds, as in a lab: the rest of a job's time counts for little."""
 
 
-def scenario(kind: str, boards: int) -> Scenario:
+OF_TWO_ARMS = tuple(each for each in SCENARIOS.values() if LEARNED in each.arms)
+
+
+def scenario(kind: recorded.Scenario, boards: int) -> Scenario:
     """Return a lab with the records' shares of speeds, their load and their kinds of benchmarks.
 
     Args:
-        kind: One of `benchmarks.completion.scenario.SCENARIOS`.
+        kind: Of a recording.
         boards: How many; the counts of the slower speeds are rounded down.
     """
     counts = {speed: boards * SPEEDS.count(speed) // len(SPEEDS) for speed in FAMILIES}
@@ -43,7 +38,7 @@ def scenario(kind: str, boards: int) -> Scenario:
     for speed, count in counts.items():
         shares[family_of(kind, speed)] += speed * count / power
     seeds_s = SIZES[boards][1]
-    mean_run_s = _RUN_FACTOR * sum(each.run_s for each in KINDS) / len(KINDS)
+    mean_run_s = _RUN_FACTOR * sum(each.run_s for each in kind.kinds) / len(kind.kinds)
     return Scenario(
         name="completion",
         world="boards",
@@ -54,7 +49,7 @@ def scenario(kind: str, boards: int) -> Scenario:
                 for speed, count in counts.items()
             ),
             arrivals=Arrivals(
-                rate_per_hour=LOAD * power * 3600.0 / mean_run_s,
+                rate_per_hour=kind.load * power * 3600.0 / mean_run_s,
                 mix=tuple(
                     JobKind(
                         model=each.model,
@@ -62,7 +57,7 @@ def scenario(kind: str, boards: int) -> Scenario:
                         families=(family,),
                         share=share,
                     )
-                    for each in KINDS
+                    for each in kind.kinds
                     for family, share in shares.items()
                 ),
             ),
@@ -73,19 +68,22 @@ def scenario(kind: str, boards: int) -> Scenario:
 
 def rows() -> list[Row]:
     """Return a row for each size and scenario."""
-    return [row(f"{NAMES[kind]} {boards}", kind, boards) for kind in SCENARIOS for boards in SIZES]
+    return [row(f"{kind.row} {boards}", kind, boards) for kind in OF_TWO_ARMS for boards in SIZES]
 
 
-def row(name: str, kind: str, boards: int) -> Row:
+def row(name: str, kind: recorded.Scenario, boards: int) -> Row:
     """Return the mean completion of the learned policy and of the peer on the same arrivals."""
     seeds = SIZES[boards][0]
-    ours, peer = (_completions_s(kind, boards, policy) for policy in (OURS, PEER))
+    ours, peer = (_completions_s(kind, boards, policy) for policy in (LEARNED.policy, PEER))
     ratio, low, high = ratio_interval(ours, peer)
-    note = f"{low:.2f} to {high:.2f}; {OURS} over {PEER}; simulated, {boards} boards, {seeds} seeds"
+    note = (
+        f"{low:.2f} to {high:.2f}; {LEARNED.name} over {PEER}; simulated, "
+        f"{boards} boards, {seeds} seeds"
+    )
     return Row(name, sum(ours) / seeds, "s", sum(peer) / seeds, ratio, note)
 
 
-def _completions_s(kind: str, boards: int, policy_name: str) -> list[float]:
+def _completions_s(kind: recorded.Scenario, boards: int, policy_name: str) -> list[float]:
     """Return the mean of each seed; writes a line of progress to the standard error."""
     policy = policy_of(policy_name)
     lab, found = scenario(kind, boards), []
@@ -94,7 +92,7 @@ def _completions_s(kind: str, boards: int, policy_name: str) -> list[float]:
         run = measured(simulate_lab(lab, policy, plugins, seed=seed))
         found.append(run.metrics.figures["turnaround_s"].interval.mean)
         sys.stderr.write(
-            f"{boards} boards, {kind} families, {policy_name}: seed {seed}, "
+            f"{boards} boards, {kind.name}, {policy_name}: seed {seed}, "
             f"{time.process_time():.0f} s of processor time so far\n"
         )
     return found
