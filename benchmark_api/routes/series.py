@@ -33,6 +33,7 @@ router = Router(prefix="/v1/series", tags=["results"])
 
 _PAGE = 500
 _CHANGES = 200
+_ALERTS = 2 * _PAGE  # of each series, one in each direction may be confirmed or open
 
 
 @router.get("")
@@ -68,8 +69,7 @@ def list_series(
         watched = {each.key.series_id: each for each in uow.series.watched_many(ids)}
         alerts = {
             each.key.series_id: each.change_id
-            for each in reversed(uow.series.changes_of(ids, limit=_PAGE))
-            if each.status in ACTIVE_ALERTS
+            for each in reversed(uow.series.changes_of(ids, limit=_ALERTS, status=ACTIVE_ALERTS))
         }
     now = context.services.clock.now()
     items = [

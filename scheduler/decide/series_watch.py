@@ -31,7 +31,7 @@ AGAIN_AFTER = 10
 there; then twice as many each time, until it is older than what a look considers."""
 
 MAX_EARLIER_CHANGES = 50
-"""Newest changes of a series that a look considers."""
+"""Newest changes of a series that a look considers, and as many that were noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES, suspicio
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.series import SeriesKey
-from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS, SeriesChange
+from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS, ChangeStatus, SeriesChange
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def _look(series_id: str, now: datetime, uow: UnitOfWork) -> bool:
     uow.series.save_watched(replace(series, due_since=None, looked_at=now))
     found = suspicion(
         uow.series.points(series.key, until=now, limit=LOOK_BACK),
-        uow.series.changes_of([series_id], limit=MAX_EARLIER_CHANGES),
+        _earlier(uow, series_id),
         series.threshold_now(now),
         now,
     )
@@ -169,6 +169,17 @@ def _look(series_id: str, now: datetime, uow: UnitOfWork) -> bool:
     uow.series.add_change(change)
     log_change(uow, change, "series.suspected", now)
     return True
+
+
+def _earlier(uow: UnitOfWork, series_id: str) -> Sequence[SeriesChange]:
+    """Return the newest changes of a series; noise, however much there was, hides no alert."""
+    noise = frozenset({ChangeStatus.NOISE})
+    found = [
+        each
+        for status in (noise, frozenset(ChangeStatus) - noise)
+        for each in uow.series.changes_of([series_id], limit=MAX_EARLIER_CHANGES, status=status)
+    ]
+    return sorted(found, key=lambda each: each.found_at, reverse=True)
 
 
 def _put_off(series_id: str, now: datetime, uow: UnitOfWork) -> None:

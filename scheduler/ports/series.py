@@ -80,8 +80,14 @@ class SeriesStore(Protocol):
         """
         ...
 
-    def changes_of(self, series_ids: Collection[str], *, limit: int) -> Sequence[SeriesChange]:
-        """Return changes of these series, newest first."""
+    def changes_of(
+        self,
+        series_ids: Collection[str],
+        *,
+        limit: int,
+        status: Collection[ChangeStatus] = frozenset(ChangeStatus),
+    ) -> Sequence[SeriesChange]:
+        """Return changes of these series, newest first: only those that have one of these."""
         ...
 
     def undecided(self) -> Sequence[SeriesChange]:

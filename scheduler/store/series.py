@@ -164,8 +164,17 @@ class SqlSeries(SeriesStore):
             raise NotFound("alert", change_id)
         return _change(row)
 
-    def changes_of(self, series_ids: Collection[str], *, limit: int) -> Sequence[SeriesChange]:
-        query = select(series_changes).where(among(series_changes.c.series_id))
+    def changes_of(
+        self,
+        series_ids: Collection[str],
+        *,
+        limit: int,
+        status: Collection[ChangeStatus] = frozenset(ChangeStatus),
+    ) -> Sequence[SeriesChange]:
+        query = select(series_changes).where(
+            among(series_changes.c.series_id),
+            series_changes.c.status.in_(sorted(each.value for each in status)),
+        )
         found = [_change(row) for row in self._tx.rows_of(query, sorted(series_ids))]
         return sorted(found, key=lambda each: (each.found_at, each.change_id), reverse=True)[:limit]
 

@@ -99,6 +99,8 @@ def test_a_series_has_one_change_that_is_not_decided(store: SqlStore) -> None:
         assert [each.change_id for each in undecided] == ["alert-2", "alert-3", "alert-4"]
         of_series = uow.series.changes_of([key().series_id], limit=10)
         assert [each.change_id for each in of_series] == ["alert-3", "alert-1"]
+        noise = uow.series.changes_of([key().series_id], limit=1, status={ChangeStatus.NOISE})
+        assert [each.change_id for each in noise] == ["alert-1"]  # although another one is newer
 
 
 def test_a_change_moves_as_its_life_allows(store: SqlStore) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.errors import StateConflict, ValidationFailed
+from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, refusal, run
+from tests.builders.measured import Measured, store_measured
 from tests.builders.model_files import a_model_file
 from tests.builders.pages import HOSTILE, Parts, as_
 from tests.builders.series import change, key
@@ -146,6 +149,27 @@ def test_commands_list_show_and_end_alerts(api: Api, shell: None) -> None:
     ended = run("alerts", "dismiss", "alert-4", "--reason", "known")
     assert "alert-4 is dismissed" in ended.stderr
     assert "known" in printed(run("alerts", "show", "alert-4"))
+
+
+def test_much_noise_hides_no_alert_that_is_active(api: Api) -> None:
+    point = Measured(benchmark_id="noisy", series="noisy", user_id="alice")
+    store_measured(api.store, [point])
+    of_it = SeriesKey.of(point.benchmark())
+    assert of_it is not None
+    alert = stored(api, "alert-old", key=of_it)
+    with api.store.write() as uow:
+        for number in range(510):
+            found_at = alert.found_at + timedelta(seconds=1 + number)
+            uow.series.add_change(
+                replace(
+                    alert,
+                    change_id=f"noise-{number}",
+                    found_at=found_at,
+                    status=ChangeStatus.NOISE,
+                )
+            )
+    (listed,) = api.as_().get("/v1/series?series=noisy").json()["items"]
+    assert listed["alert_id"] == "alert-old"
 
 
 def test_a_series_shows_what_became_of_its_changes(api: Api, shell: None) -> None:

@@ -205,6 +205,18 @@ def test_a_model_that_is_slower_is_suspected_confirmed_against_its_old_version_a
         assert uow.checks.get(check_id).max_slowdown == pytest.approx(found.size / 2)
 
 
+def test_much_noise_while_an_alert_is_active_leads_to_no_second_alert(api: Api) -> None:
+    regression(api)
+    alert = driven(api, SLOWER)
+    with api.store.write() as uow:
+        for number in range(60):
+            noise = replace(alert, change_id=f"noise-{number}", status=ChangeStatus.NOISE)
+            uow.series.add_change(replace(noise, found_at=api.clock.now()))
+    nights(api, "new.onnx", 4, 10.8)
+    nights(api, "new.onnx", 6, 12.5)
+    assert not [each for each in changes(api) if each.status is ChangeStatus.SUSPECTED]
+
+
 def test_runs_of_a_confirmation_are_charged_as_a_kind_of_their_own(api: Api) -> None:
     months = {month_of(api.clock.now())}
     regression(api)
