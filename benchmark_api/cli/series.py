@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.cli.output import (
     console,
     emit,
     emit_csv,
+    emit_json,
     field,
     local_time,
     not_shown_to_differ,
@@ -148,7 +149,8 @@ def show_series(
     this result on. The outcome of such changes is below: alerts, noise, and those that could not be
     confirmed, with the threshold below which a change is known as noise. Results of another board,
     engine, type, or of other inputs or parameters are series of their own, with a number each. Runs
-    of `edgeyard check` are in none.
+    of `edgeyard check` are in none. --json has the results as `items`, those changes as `changes`,
+    and the series with their thresholds as `watched`.
     """
     if plot is not None:
         check_plot(plot)
@@ -165,15 +167,14 @@ def show_series(
         where = f" on {board}" if board else ""
         reason = f"no completed benchmark of {series!r}{where} has a number"
         raise InvalidInput.at("SERIES", reason, "a series that `edgeyard series list` shows")
-    if session.output is Output.TABLE:
-        show(*_table(rows))
+    if session.output is Output.JSON:
+        emit_json(as_json(found))
     elif session.output is Output.CSV:
         from edgeyard.benchmark_api.sdk.comparison import series_frame_row
 
         emit_csv([series_frame_row(row) for row in rows])
     else:
-        emit(session.output, rows, (), "")
-    if session.output is Output.TABLE:
+        show(*_table(rows))
         _show_changes([as_json(each) for each in found.changes], found.watched)
     if found.truncated:
         session.report(f"the newest {len(rows)} results; --since shows fewer")

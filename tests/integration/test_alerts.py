@@ -181,6 +181,10 @@ def test_a_series_shows_what_became_of_its_changes(api: Api, shell: None) -> Non
     (listed,) = api.as_().get("/v1/series?series=detector").json()["items"]
     assert (listed["threshold"], listed["alert_id"]) == (0.0, None)
     assert suspected["change_id"] in printed(run("series", "show", "detector"))
+    shown = json.loads(printed(run("series", "show", "detector", "--json")))
+    assert shown["changes"] == [suspected]
+    assert len(shown["items"]) == 12
+    assert [each["series_id"] for each in shown["watched"]] == [suspected["series_id"]]
     page = as_(api).get(f"/ui/alerts/{suspected['change_id']}").text
     parts = Parts()
     parts.feed(page)

@@ -119,7 +119,7 @@ def test_a_series_compares_each_result_with_the_one_before(server: FakeServer) -
     assert query["submitted_from"]
     assert "1.20×" in shown
     assert COMMIT[:10] in shown
-    listed = json.loads(run(*words, "--json").stdout)
+    listed = json.loads(run(*words, "--json").stdout)["items"]
     assert [each["ratio"] for each in listed] == [None, 1.2]
     assert listed[1]["changes"] == ["model ffffffff", "ort version 9.9"]
     (_, second) = csv.DictReader(io.StringIO(run(*words, "-o", "csv").stdout))
@@ -146,10 +146,8 @@ def test_other_inputs_under_one_lineage_are_two_series_and_it_says_so(server: Fa
     server.on("GET", "/v1/series/points", series_points(*points))
     shown = printed(run("series", "show", "detector"))
     assert "are 2 series, because they differ in inputs" in shown
-    assert [each["ratio"] for each in json.loads(run("series", "show", "x", "--json").stdout)] == [
-        None,
-        None,
-    ]
+    listed = json.loads(run("series", "show", "x", "--json").stdout)["items"]
+    assert [each["ratio"] for each in listed] == [None, None]
 
 
 def test_a_suspected_change_has_a_column_and_a_mark(server: FakeServer) -> None:
