@@ -19,7 +19,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from edgeyard.errors import EdgeyardError, NotFound, RunFailed, UrlRefused
 from edgeyard.failpoints import failpoint
@@ -246,6 +246,7 @@ class Notifier:
             "benchmark_id": event.benchmark_id,
             "url": f"{self._public_url}/v1/{thing}",
             "page": f"{self._public_url}/ui/{thing if thing != _NO_THING else ''}".rstrip("/"),
+            "series_page": self._series_page(message),
             "data": {name: each for name, each in event.data.items() if name not in _NOT_SENT},
         }
         user_id, channel = subscription.user_id, subscription.channel
@@ -263,6 +264,15 @@ class Notifier:
             created_at=now,
             next_at=now,
         )
+
+    def _series_page(self, message: _Message) -> str | None:
+        """Return the page of the series that an alert is of; None: it is no alert."""
+        if not message.kind.startswith(_OF_ALERTS):
+            return None
+        data = message.event.data
+        names = {"series": "lineage", "target_uid": "target_uid", "runtime": "runtime"}
+        query = {name: data[of] for name, of in names.items() if data.get(of)}
+        return f"{self._public_url}/ui/history?{urlencode(query)}"
 
     def _limited(self, made: Delivery, count: int, day: datetime) -> Delivery:
         """Return a message as the limit of the day leaves it.
@@ -293,6 +303,7 @@ class Notifier:
             "benchmark_id": None,
             "url": f"{self._public_url}/v1/deliveries",
             "page": f"{self._public_url}/ui/subscriptions",
+            "series_page": None,
             "data": {"limit": limit, "until": until, "first_not_sent": first["text"]},
         }
         return replace(

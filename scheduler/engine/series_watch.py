@@ -100,6 +100,7 @@ def log_change(uow: UnitOfWork, change: SeriesChange, kind: str, now: datetime) 
         "series_id": change.key.series_id,
         "lineage": change.key.lineage,
         "target_uid": change.key.target_uid,
+        "runtime": change.key.engine,
         "metric": change.metric,
         "size": change.best_size,
         "low": low,

@@ -195,7 +195,7 @@ def test_a_model_that_is_slower_is_suspected_confirmed_against_its_old_version_a
     assert (event.user_id, event.data["change_id"]) == ("alice", found.change_id)
     assert event.data["sentence"] == f"{found.sentence()}. {found.blame}"
     assert set(event.data) == {
-        *("change_id", "series_id", "lineage", "target_uid", "metric"),
+        *("change_id", "series_id", "lineage", "target_uid", "runtime", "metric"),
         *("size", "low", "high", "cause", "sentence"),
     }
     nights(api, "new.onnx", 3, 10.8)

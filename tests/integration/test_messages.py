@@ -124,6 +124,7 @@ ALERT = {
     "series_id": "series-1",
     "lineage": "nightly",
     "target_uid": A,
+    "runtime": "ort",
     "size": 0.051,
     "sentence": "the model is 5.1 % slower",
 }
@@ -173,7 +174,9 @@ def test_an_alert_goes_to_its_owner_and_to_subscribers_who_may_see_it(
     text = box.got[0].get_content()
     assert "the model is 5.1 % slower" in text
     assert "size: +5.1%" in text
-    assert "/ui/alerts/change-1" in text
+    assert "\nhttp://edgeyard.test/ui/alerts/change-1\n" in text
+    series = f"http://edgeyard.test/ui/history?series=nightly&target_uid={A}&runtime=ort"
+    assert f"\nits series: {series}\n" in text
     assert log_of(lab, "bob") == []
 
 
@@ -250,6 +253,7 @@ def test_a_chat_gets_a_text_in_its_notation_which_names_can_not_break(
     assert list(got.json) == ["text"]
     text = got.json["text"]
     assert "http://edgeyard.test/ui/alerts/change-1" in text
+    assert "http://edgeyard.test/ui/history?series=%3C%21channel%3E%0A%40all+%5Bx%5D%28http" in text
     assert "the model is 5.1 % slower" in text
     assert "<!channel>" not in text
     assert "\n@all" not in text
