@@ -93,11 +93,12 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sister:
-    """The same lineage on another board, with results before and after the change.
+    """The same lineage on another board, with results before and after a change of facts.
 
     Attributes:
-        target_uid: The board.
-        shift: Of its level at that time.
+        target_uid: The board; one on which facts changed at different times is there for each.
+        shift: Of its level when these facts changed there, or at the time of the change here if
+            none did.
         changes: Facts that changed there in the same way.
     """
 
@@ -203,7 +204,8 @@ def blame(evidence: Evidence) -> Blame:
     2. The canaries on this board changed too (without canaries: the other series on it): the board,
        except where the next rule explains that as well.
     3. The same lineage changed on most other boards with the same change of engine, firmware,
-       kernel, runner or governor, and not on most boards without it: that change.
+       kernel, runner or governor, whenever they got it, and not on most boards without it: that
+       change.
     4. Only the model's content changed: the model.
     5. Only one fact of the board changed, and no other board with this change contradicts: that
        fact. If no fact changed, no canary ran here and the lineage did not change on other boards:
@@ -428,7 +430,8 @@ def _witnesses(evidence: Evidence, cause: Cause) -> tuple[list[Sister], list[Sis
         if Cause.MODEL not in evidence.changes or Cause.MODEL not in each.changes
     ]
     same = [each for each in usable if cause in each.changes]
-    return same, [each for each in usable if cause not in each.changes]
+    with_it = {each.target_uid for each in evidence.sisters if cause in each.changes}
+    return same, [each for each in usable if each.target_uid not in with_it]
 
 
 def _is_contradicted(evidence: Evidence, cause: Cause) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
 from edgeyard.devices.metrics import Metric
 from edgeyard.scheduler.decide.blame import Blame, Cause, Evidence, Neighbour, Shift, Sister, Trial
@@ -98,37 +100,58 @@ def _sisters(
     begin_at: datetime,
     now: datetime,
 ) -> Iterator[Sister]:
-    """Yield the same series on other boards, with the facts that changed there as they did here."""
+    """Yield the same series on other boards, split where the facts changed there as they did here.
+
+    Boards are seldom updated at the same time. A board on which no fact changed so is split at the
+    time of the change here.
+    """
+    changed = [each for each in after if before.get(each, "") != after[each]]
     for other in same_lineage(uow, key):
         if other.target_uid == key.target_uid:
             continue
         points = uow.series.points(other, until=now, limit=LOOK_BACK)
-        shift = _shift_at(points, begin_at)
-        if shift is None:
-            continue
-        earlier = [each for each in points if each.ended_at < begin_at]
-        old, _ = _facts(uow, earlier[-1].benchmark_id)
-        new, _ = _facts(uow, points[-1].benchmark_id)
-        changes = {
-            each
-            for each in after
-            if before.get(each, "") != after[each]
-            and new.get(each) == after[each]
-            and old.get(each, "") != after[each]
-        }
-        yield Sister(target_uid=other.target_uid, shift=shift, changes=frozenset(changes))
+        causes: dict[int, set[Cause]] = {}
+        for place, cause in _places(uow, points, changed, after):
+            causes.setdefault(place, set()).add(cause)
+        if not causes:
+            causes[sum(each.ended_at < begin_at for each in points)] = set()
+        ends = [0, *sorted(causes), len(points)]
+        for start, place, end in zip(ends, ends[1:], ends[2:], strict=False):
+            shift = _shift_of_points(points[start:place], points[place:end])
+            if shift is not None:
+                changes = frozenset(causes[place])
+                yield Sister(target_uid=other.target_uid, shift=shift, changes=changes)
+
+
+def _places(
+    uow: UnitOfWork,
+    points: Sequence[SeriesPoint],
+    causes: Sequence[Cause],
+    after: Mapping[Cause, str],
+) -> Iterator[tuple[int, Cause]]:
+    """Yield where facts of a board became what they are after a change, of those that were not it
+    in its first point and are it in its last one."""
+    facts = cache(lambda at: _facts(uow, points[at].benchmark_id)[0])
+    for cause in causes:
+
+        def has_changed(at: int, cause: Cause = cause) -> bool:
+            return bool(facts(at).get(cause) == after[cause])
+
+        if points and facts(0).get(cause) and not has_changed(0) and has_changed(len(points) - 1):
+            yield bisect_left(range(len(points)), True, key=has_changed), cause
 
 
 def _shift_at(points: Sequence[SeriesPoint], begin_at: datetime) -> Shift | None:
     """Return by how much the level of a series changed at a time; None: that is not known."""
-    if not points:
+    place = sum(each.ended_at < begin_at for each in points)
+    return _shift_of_points(points[:place], points[place:])
+
+
+def _shift_of_points(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint]) -> Shift | None:
+    if not after:
         return None
-    metric = Metric(points[-1].metric, better=points[-1].better)
-    return Shift.between(
-        [each.value for each in points if each.ended_at < begin_at],
-        [each.value for each in points if each.ended_at >= begin_at],
-        metric,
-    )
+    metric = Metric(after[-1].metric, better=after[-1].better)
+    return Shift.between([each.value for each in before], [each.value for each in after], metric)
 
 
 def _facts(uow: UnitOfWork, benchmark_id: str) -> tuple[dict[Cause, str], float | None]:

@@ -26,17 +26,30 @@ def stored(
     user_id: str = "alice",
     board: str = BOARD,
     after: Mapping[str, Any] | None = None,
+    begin: int = BEGIN,
+    facts_from: Mapping[str, int] | None = None,
 ) -> SeriesKey:
-    """Sixteen nights of a series, of which the last four are shifted; returns its key."""
+    """Sixteen nights of a series, shifted from one of them on; returns its key.
+
+    Facts change on that night, too, except those whose night is stated.
+    """
+    nights_of_facts = {name: begin for name in after or {}} | dict(facts_from or {})
     nights = [
         Measured(
             benchmark_id=f"{series.replace('/', '-')}-{board}-{night}",
             series=series,
             user_id=user_id,
             board=board,
-            p50_ms=(10.0 + 0.01 * (night % 3)) * (1 + (shift if night >= BEGIN else 0.0)),
+            p50_ms=(10.0 + 0.01 * (night % 3)) * (1 + (shift if night >= begin else 0.0)),
             ended_at=DAY + timedelta(days=night),
-            **{"version": "1.22", **((after or {}) if night >= BEGIN else {})},
+            **{
+                "version": "1.22",
+                **{
+                    name: value
+                    for name, value in (after or {}).items()
+                    if night >= nights_of_facts[name]
+                },
+            },
         )
         for night in range(16)
     ]
@@ -103,3 +116,30 @@ def test_other_boards_with_the_same_new_engine_blame_it(sqlite_store: SqlStore) 
     assert found.cause is Cause.ENGINE
     assert "from 1.22 to 1.23" in found.sentence
     assert "0 of 1 boards without it" in found.sentence
+
+
+def test_boards_that_got_the_new_engine_on_other_nights_blame_it_too(
+    sqlite_store: SqlStore,
+) -> None:
+    key = stored(sqlite_store, "net", 0.08, after={"version": "1.23"})
+    stored(sqlite_store, "net", 0.07, board=SISTER, after={"version": "1.23"}, begin=5)
+    stored(sqlite_store, "net", 0.08, board="rpi4b-0001-0003", after={"version": "1.23"}, begin=14)
+    stored(sqlite_store, "net", 0.0, board="rpi4b-0001-0004")
+    found = blamed(sqlite_store, key)
+    assert found.cause is Cause.ENGINE
+    assert "changed on 2 of 2 other boards with the same change" in found.sentence
+    assert "0 of 1 boards without it" in found.sentence
+
+
+def test_facts_that_changed_on_different_nights_elsewhere_are_distinguished(
+    sqlite_store: SqlStore,
+) -> None:
+    both = {"version": "1.23", "kernel": "6.12"}
+    key = stored(sqlite_store, "net", 0.08, after=both)
+    for number in (2, 3):
+        board = f"rpi4b-0001-000{number}"
+        when = {"version": 4}
+        stored(sqlite_store, "net", 0.08, board=board, after=both, begin=10, facts_from=when)
+    found = blamed(sqlite_store, key)
+    assert found.cause is Cause.KERNEL
+    assert "changed on 2 of 2 other boards with the same change" in found.sentence
