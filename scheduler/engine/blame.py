@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 
@@ -27,6 +28,8 @@ from edgeyard.scheduler.model.series import SeriesKey, SeriesPoint
 from edgeyard.scheduler.model.series_changes import SeriesChange
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
+_RESULTS_GONE = "The results around the change were deleted, so that no other cause was looked for."
+
 _TRIALS = {True: Trial.DIFFERENT, False: Trial.EQUAL, None: Trial.UNDECIDED}
 """What a check of both versions found, by `Check.confirms`."""
 
@@ -35,6 +38,8 @@ def blame(
     uow: UnitOfWork, change: SeriesChange, now: datetime, between: Sequence[Version] = ()
 ) -> Blame:
     """Name the cause of a change that was confirmed, by what is stored now.
+
+    Where the results around it were deleted, only its checks show a cause.
 
     Args:
         uow: Reads.
@@ -45,6 +50,9 @@ def blame(
     checks = checks_of_versions(uow, change)
     points = uow.series.points(change.key, until=now, limit=LOOK_BACK)
     begin = next((at for at, each in enumerate(points) if each.benchmark_id == change.begin_id), 0)
+    if begin == 0:
+        found = blame_by_checks(uow, change, between)
+        return replace(found, not_tested=(*found.not_tested, _RESULTS_GONE))
     # the place of a change may be wrong by some points
     old, new = points[max(0, begin - 1 - MAX_MISS) :][:1], points[begin:][: 1 + MAX_MISS][-1:]
     if points[begin].model_sha256 != points[max(0, begin - 1)].model_sha256:
@@ -68,6 +76,34 @@ def blame(
             neighbours=list(_neighbours(uow, change.key, begin_at, now)),
             sisters=list(_sisters(uow, change.key, before, after, begin_at, now)),
             warmer_c=None if warm is None or warmer is None else warmer - warm,
+        )
+    )
+
+
+def blame_by_checks(
+    uow: UnitOfWork, change: SeriesChange, between: Sequence[Version] = ()
+) -> Blame:
+    """Name the cause as far as the checks of a change show it, without its results.
+
+    Args:
+        uow: Reads.
+        change: As for `blame`.
+        between: As for `blame`.
+    """
+    checks = checks_of_versions(uow, change)
+    if not checks or not checks[0].confirms:
+        return Blame(cause=Cause.UNKNOWN, sentence="What explains it was not looked for.")
+    before, after = (
+        {Cause.MODEL: model_of_check(checks[0], side)} for side in (BASELINE, CANDIDATE)
+    )
+    return blame_by(
+        Evidence(
+            target_uid=change.key.target_uid,
+            shift=_shift_of(change),
+            before=before,
+            after=after,
+            trial=Trial.DIFFERENT,
+            versions=measured_versions(checks, between),
         )
     )
 

@@ -22,11 +22,11 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from edgeyard.errors import EdgeyardError, NotFound, Unavailable
-from edgeyard.scheduler.decide.blame import next_version
+from edgeyard.scheduler.decide.blame import Blame, next_version
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
 from edgeyard.scheduler.decide.slowdown import judge_check
-from edgeyard.scheduler.engine.blame import blame
+from edgeyard.scheduler.engine.blame import blame, blame_by_checks
 from edgeyard.scheduler.engine.checks import log_check
 from edgeyard.scheduler.engine.intake import packed
 from edgeyard.scheduler.engine.series_watch import log_change
@@ -59,6 +59,7 @@ from edgeyard.scheduler.model.series import raised_threshold
 from edgeyard.scheduler.model.series_changes import (
     ACTIVE_ALERTS,
     CONFIRM_PAIRS,
+    UNDECIDED_CHANGES,
     ChangeStatus,
     SeriesChange,
 )
@@ -143,8 +144,7 @@ def advance_changes(
                 "a confirmation broke", extra={"event": "series.broke", "change_id": change_id}
             )
             reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
-            why = f"its confirmation could not go on: {reason}"
-            store.transact(partial(_break_off, change_id, why, context.now))
+            store.transact(partial(_break_off, change_id, reason, context.now))
     return moved
 
 
@@ -469,7 +469,7 @@ def _confirm(
     between: Sequence[Version] = (),
     untested: Sequence[str] = (),
 ) -> bool:
-    """Make an alert of a change, or let it end or bring back the one that it belongs to.
+    """Name the cause of a change, and make an alert of it; see `_conclude`.
 
     Args:
         uow: Reads and writes.
@@ -478,20 +478,27 @@ def _confirm(
         between: The versions that a bisection of it considered.
         untested: What the bisection left out, as sentences.
     """
-    found = blame(uow, change, now, between)
-    confirmed = replace(
+    return _conclude(uow, _blamed(change, blame(uow, change, now, between), untested), now)
+
+
+def _blamed(change: SeriesChange, found: Blame, untested: Sequence[str]) -> SeriesChange:
+    return replace(
         change,
         cause=found.cause.value,
         blame=found.sentence,
         not_tested=(*found.not_tested, *untested),
     )
+
+
+def _conclude(uow: UnitOfWork, change: SeriesChange, now: datetime) -> bool:
+    """Make an alert of a change whose cause is named, or end or bring back its alert."""
     alert = _alert(uow, change)
     if alert is None:
-        made = replace(confirmed, status=ChangeStatus.CONFIRMED, alert_id=None)
+        made = replace(change, status=ChangeStatus.CONFIRMED, alert_id=None)
         uow.series.save_change(made)
         log_change(uow, made, "alert.confirmed", now)
         return True
-    uow.series.save_change(replace(confirmed, status=ChangeStatus.MERGED, ended_at=now))
+    uow.series.save_change(replace(change, status=ChangeStatus.MERGED, ended_at=now))
     comes_back = (alert.size > 0) == (change.size > 0)
     if alert.status in ACTIVE_ALERTS and not comes_back:
         reason = f"the level before it is back since {change.begin_id}"
@@ -571,9 +578,28 @@ def _give_up(uow: UnitOfWork, change: SeriesChange, why: str, now: datetime) -> 
 
 
 def _break_off(change_id: str, why: str, now: datetime, uow: UnitOfWork) -> None:
+    """End a change whose step broke: what its checks have confirmed is confirmed all the same."""
     change = uow.series.change(change_id)
-    if change.status in (ChangeStatus.SUSPECTED, ChangeStatus.CONFIRMING):
-        _give_up(uow, change, why, now)
+    if change.status not in UNDECIDED_CHANGES:
+        return
+    confirmed = _confirmed_by_check(uow, change)
+    if confirmed is None:
+        _give_up(uow, change, f"its confirmation could not go on: {why}", now)
+        return
+    found = blame_by_checks(uow, confirmed)
+    rest = f"No further version and no other cause was looked for, because of an error: {why}."
+    _conclude(uow, _blamed(confirmed, found, (rest,)), now)
+
+
+def _confirmed_by_check(uow: UnitOfWork, change: SeriesChange) -> SeriesChange | None:
+    """Return a change with its size as its checks have confirmed it; None: none has."""
+    if change.confirmed_size is not None:
+        return change
+    try:
+        check = uow.checks.get(change.check_ids[-1] if change.check_ids else "")
+    except NotFound:
+        return None
+    return replace(_measured(change, check), reason=check.reason) if check.confirms else None
 
 
 def _found(uow: UnitOfWork, benchmark_id: str) -> Benchmark | None:

@@ -575,6 +575,47 @@ def test_a_bisection_that_may_not_go_on_ends_in_an_alert_that_says_so(api: Api) 
     assert "alice cancelled it" in " ".join(found.not_tested)
 
 
+def broken(*_: object, **__: object) -> object:
+    raise ValueError("no such file")
+
+
+def test_a_bisection_that_breaks_keeps_what_was_confirmed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions_elsewhere(api)
+    while not change(api).confirmed_size:
+        step(api)
+        if (run := waiting_run(api)) is not None:
+            measured(api, run.benchmark_id, BISECTED(run.description.model))
+    monkeypatch.setattr("edgeyard.scheduler.engine.confirmation.next_version", broken)
+    found = driven(api, BISECTED)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
+    assert "% slower (95 %: " in found.blame
+    assert found.not_tested[-1].endswith("because of an error: ValueError.")
+    assert kinds(api) == ["series.suspected", "alert.confirmed"]
+
+
+def test_a_cause_that_can_not_be_looked_for_leaves_the_alert(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeyard.scheduler.engine.confirmation.blame", broken)
+    regression(api)
+    found = driven(api, SLOWER)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
+    assert found.confirmed_size == pytest.approx(0.08, abs=0.01)
+
+
+def test_results_that_are_deleted_during_the_check_leave_what_it_confirmed(api: Api) -> None:
+    old, new = regression(api)
+    step(api)
+    with api.store.write() as uow:
+        for each in (*old, *new):
+            uow.benchmarks.delete(each, api.clock.now())
+    found = driven(api, SLOWER)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "model")
+    assert found.not_tested[-1].startswith("The results around the change were deleted")
+
+
 def test_versions_of_successive_nights_are_distinguished_although_the_place_is_not_exact(
     api: Api,
 ) -> None:
