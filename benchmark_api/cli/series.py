@@ -109,7 +109,7 @@ def list_series(
     benchmark_type: _Type = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of series.")] = 100,
 ) -> None:
-    """List series of results over time, by name; operators see everybody's.
+    """List series of results over time, by name; operators see everybody's, by owner.
 
     A series has the results of one lineage on one board, by one engine, of one type, with the same
     inputs and parameters. The lineage is what `submit --series` states, otherwise the schedule's

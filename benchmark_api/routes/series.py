@@ -48,7 +48,7 @@ def list_series(
     limit: Annotated[int, Query(ge=1, le=_PAGE)] = 100,
     cursor: str | None = None,
 ) -> Answer[shapes.SeriesList]:
-    """Your series by name; operators see everybody's.
+    """Your series by name; operators see everybody's, by owner.
 
     A completed benchmark is a point of one, if its board is known: of the lineage that its
     submission stated as `series`, otherwise of that of its schedule, otherwise of that of its

@@ -78,8 +78,8 @@ _STATE = select(benchmarks.c.status, benchmarks.c.version).where(
     benchmarks.c.benchmark_id == bindparam("id")
 )
 _SERIES = {
-    "lineage": benchmarks.c.series,
     "user_id": benchmarks.c.user_id,
+    "lineage": benchmarks.c.series,
     "target_uid": benchmarks.c.target_uid,
     "engine": benchmarks.c.engine,
     "benchmark_type": benchmarks.c.benchmark_type,
@@ -326,7 +326,7 @@ class SqlBenchmarks(Benchmarks):
                 func.min(benchmarks.c.ended_at).label("first_at"),
                 func.max(benchmarks.c.ended_at).label("last_at"),
             )
-            .where(text(IS_POINT), *_conditions(which))
+            .where(*_is_point(which), *_conditions(which))
             .group_by(*_SERIES.values())
             .order_by(*_SERIES.values())
             .limit(limit + 1)
@@ -442,6 +442,23 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
     return found
 
 
+def _is_point(which: BenchmarkFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions of points, by which a database reads these in the order of series.
+
+    One lineage of all users is read by its own index.
+    """
+    if which.series is None or which.user_id is not None:
+        return [text(IS_POINT)]
+    completed = _unindexed(benchmarks.c.status) == Status.COMPLETED.value
+    return [completed, benchmarks.c.target_uid.is_not(None)]
+
+
+def _unindexed(column: ColumnElement[str]) -> ColumnElement[str]:
+    """Return a value that no index has: SQLite, which knows no numbers of rows, would read all of a
+    user or status by the index of that, instead of the few rows of a lineage."""
+    return column.concat("")
+
+
 def _has_verdict(verdict: str) -> ColumnElement[bool]:
     """Return whether a benchmark has a verdict as it is shown: see `drifted` of canaries."""
 
@@ -467,15 +484,22 @@ def _page_keys(
     """
     key = benchmarks if which.tag is None else benchmark_tags
     time, benchmark_id = key.c.submit_time, key.c.benchmark_id
-    query = _selected(which, time, benchmark_id).where(*_conditions(which))
+    query = _selected(which, time, benchmark_id)
+    of_status: ColumnElement[str] = benchmarks.c.status
+    if which.series is None:
+        query = query.where(*_conditions(which))
+    else:
+        of_status = _unindexed(benchmarks.c.status)
+        query = query.where(*_conditions(replace(which, user_id=None)))
+        if which.user_id is not None:
+            query = query.where(_unindexed(benchmarks.c.user_id) == which.user_id)
     if after is not None:
         query = query.where(tuple_(time, benchmark_id) < tuple_(*after, types=[UtcTime(), Text()]))
     query = query.order_by(time.desc(), benchmark_id.desc()).limit(limit + skip)
     if which.status is None:
         return query.limit(limit).offset(skip) if skip else query
     branches = [
-        select(query.where(benchmarks.c.status == status.value).subquery())
-        for status in sorted(which.status)
+        select(query.where(of_status == status.value).subquery()) for status in sorted(which.status)
     ]
     if not branches:
         return None

@@ -125,11 +125,11 @@ class SqlSeries(SeriesStore):
         return [_watched(row) for row in self._tx.rows_of(query, sorted(series_ids))]
 
     def save_watched(self, series: WatchedSeries) -> None:
-        self._tx.replace(watched_series, _with_flat_key(series))
+        self._tx.replace(watched_series, with_flat_key(series))
 
     def mark_due(self, keys: Collection[SeriesKey], now: datetime) -> None:
         for key in sorted(keys, key=lambda each: each.series_id):  # all lock in one order
-            self._tx.insert(watched_series, _with_flat_key(WatchedSeries(key=key)))
+            self._tx.insert(watched_series, with_flat_key(WatchedSeries(key=key)))
             mine = watched_series.c.series_id == key.series_id
             not_due = watched_series.c.due_since.is_(None)
             self._tx.run(update(watched_series).where(mine, not_due).values(due_since=now))
@@ -243,7 +243,8 @@ def _point(row: Row, measured: Row) -> SeriesPoint:
     )
 
 
-def _with_flat_key(series: WatchedSeries | SeriesChange) -> dict[str, object]:
+def with_flat_key(series: WatchedSeries | SeriesChange) -> dict[str, object]:
+    """Return the row of what is stored with the key of its series."""
     row = flat_row(series)
     del row["key"]
     return {**row, **flat_row(series.key), "series_id": series.key.series_id}
@@ -251,7 +252,7 @@ def _with_flat_key(series: WatchedSeries | SeriesChange) -> dict[str, object]:
 
 def _change_row(change: SeriesChange) -> dict[str, object]:
     return {
-        **_with_flat_key(change),
+        **with_flat_key(change),
         "not_tested": strict_json.dumps(list(change.not_tested), "/not_tested"),
     }
 

@@ -235,13 +235,15 @@ Index(
 )
 Index(
     "ix_benchmarks_points",
-    benchmarks.c.series,
+    benchmarks.c.status,  # SQLite reads it, and would go to the rows for it
     benchmarks.c.user_id,
+    benchmarks.c.series,
     benchmarks.c.target_uid,
     benchmarks.c.engine,
     benchmarks.c.benchmark_type,
     benchmarks.c.work,
     benchmarks.c.ended_at,
+    benchmarks.c.benchmark_id,
     sqlite_where=text(IS_POINT),
     postgresql_where=text(IS_POINT),
 )
@@ -778,11 +780,19 @@ watched_series = Table(
     metadata,
     Column("series_id", Text, primary_key=True),
     *_series_key(),
-    Column("due_since", UtcTime, index=True),
+    Column("due_since", UtcTime),
     Column("looked_at", UtcTime, index=True),
     Column("threshold", Float, nullable=False),
     Column("threshold_at", UtcTime),
     Column("alert_unconfirmed", Boolean, nullable=False),
+)
+
+Index(
+    "ix_watched_series_due",
+    watched_series.c.due_since,
+    watched_series.c.series_id,
+    sqlite_where=text("due_since IS NOT NULL"),
+    postgresql_where=text("due_since IS NOT NULL"),
 )
 
 series_changes = Table(

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event, text
 
 from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.series import WatchedSeries
 from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS, ALERTS, ChangeStatus
+from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.rows import benchmark_row
+from edgeyard.scheduler.store.series import with_flat_key
+from edgeyard.scheduler.store.tables import benchmarks, watched_series
 from tests.builders import records as make
 from tests.builders.series import change, key
 
@@ -149,3 +157,93 @@ def test_a_clock_that_is_set_leaves_how_long_changes_wait(store: SqlStore) -> No
     with store.read() as uow:
         assert uow.series.change("alert-1").found_at == make.at(1) + timedelta(hours=1)
         assert uow.series.change("alert-2").found_at == make.at(2)
+
+
+@contextmanager
+def plan_of_first(store: SqlStore) -> Iterator[list[str]]:
+    """Collect the lines of the plan of the first statement that is read."""
+    plan: list[str] = []
+    sqlite = store._reader.dialect.name == "sqlite"
+
+    def note(connection: object, _: object, statement: str, values: object, *__: object) -> None:
+        if plan or not statement.startswith(("SELECT", "WITH")):
+            return
+        with store._reader.connect() as other:
+            how = "EXPLAIN QUERY PLAN " if sqlite else "EXPLAIN "
+            found = other.exec_driver_sql(how + statement, values)  # type: ignore[arg-type]
+            plan.extend(str(row[3 if sqlite else 0]).strip() for row in found)
+
+    event.listen(store._reader, "before_cursor_execute", note)
+    yield plan
+    event.remove(store._reader, "before_cursor_execute", note)
+
+
+@pytest.fixture
+def large_store(store: SqlStore) -> SqlStore:
+    """10,000 series of alice's with a point each that was not looked at, and one with more."""
+    like = replace(make.a_benchmark(), user_id="alice", status=Status.COMPLETED)
+    row = benchmark_row(replace(like, target_uid=key().target_uid, ended_at=make.at(1)))
+    watched = WatchedSeries(key=key(), due_since=make.at(1))
+    names = [f"series {number:05}" for number in range(10_000)]
+    points = [{**row, "benchmark_id": each, "series": each, "work": "abc"} for each in names]
+    points += [
+        {**points[1], "benchmark_id": f"more {number:03}", "ended_at": make.at(number)}
+        for number in range(100)
+    ]
+    with store.write() as uow:
+        uow.tx.insert_all(benchmarks, points)
+        due = with_flat_key(watched)
+        uow.tx.insert_all(
+            watched_series, [{**due, "series_id": each, "lineage": each} for each in names]
+        )
+    if store._writer.dialect.name == "postgresql":
+        with store._writer.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(text("ANALYZE"))
+    return store
+
+
+ALL = BenchmarkFilter(include_deleted=False)
+ALICE = replace(ALL, user_id="alice")
+ONE = "series 00001"
+COMPLETED = frozenset({Status.COMPLETED})
+
+_POINTS, _SERIES = "ix_benchmarks_points", "ix_benchmarks_series"
+
+READS: Sequence[tuple[Sequence[str], bool, Callable[[UnitOfWork], object]]] = [
+    (["ix_watched_series_due"], True, lambda uow: uow.series.due(limit=50)),
+    ([_POINTS], True, lambda uow: uow.benchmarks.series(ALICE, limit=100, cursor=None)),
+    ([_POINTS], True, lambda uow: uow.benchmarks.series(ALL, limit=100, cursor=None)),
+    (
+        [_POINTS, _SERIES],
+        False,
+        lambda uow: uow.series.points(key(lineage=ONE), until=make.at(600), limit=60),
+    ),
+    (
+        [_SERIES],
+        False,
+        lambda uow: uow.benchmarks.series(replace(ALL, series=ONE), limit=100, cursor=None),
+    ),
+    (
+        [_SERIES],
+        False,
+        lambda uow: uow.benchmarks.page(
+            replace(ALICE, series=ONE, status=COMPLETED), limit=500, cursor=None
+        ),
+    ),
+]
+"""Indexes by which each may be read, and whether it comes in the order of that index; the rows of
+one lineage may be sorted."""
+
+
+def test_of_ten_thousand_series_those_that_are_shown_or_due_are_read_by_an_index(
+    large_store: SqlStore,
+) -> None:
+    sorts = ("USE TEMP B-TREE FOR ORDER BY", "USE TEMP B-TREE FOR GROUP BY", "Sort ", "HashAgg")
+    for indexes, in_order, read in READS:
+        with plan_of_first(large_store) as plan, large_store.read() as uow:
+            read(uow)
+        shown = "\n".join(plan)
+        assert any(each in shown for each in indexes), shown
+        lines = [each.removeprefix("->").strip() for each in plan]
+        if in_order:
+            assert not [each for each in lines if each.startswith(sorts)], shown
