@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -33,7 +33,7 @@ from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from edgeyard.benchmark_api.sdk import Benchmark, UploadedFile
+    from edgeyard.benchmark_api.sdk import Benchmark, ClientError, UploadedFile
 
 
 _SUBMITTED_COLUMNS = (
@@ -231,6 +231,10 @@ def submit(
         str | None,
         _option("Lineage whose results are compared over time; default: the model's name."),
     ] = None,
+    alerts: Annotated[
+        Literal["mail", "webhook"] | None,
+        _option("Subscribe to the alerts of its series, by mail or webhook."),
+    ] = None,
     git_commit: Annotated[
         str | None, _option("Commit of the model; default: what the CI's variables state.")
     ] = None,
@@ -318,11 +322,18 @@ def submit(
     flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
     if dry_run and timeout is not None:
         raise InvalidInput.at("--timeout", "has no effect with --dry-run", "one of the two")
+    if dry_run and alerts is not None:
+        raise InvalidInput.at("--alerts", "has no effect with --dry-run", "one of the two")
     timeout_s = wait_limit_s(timeout, cancel_on_timeout, waits=wait)
     if clone is not None:
         _refuse_waiting_for_schedule(flags, wait)
         changes = {**ci_fields(), **flags}
-        _submit_clone(session, clone, job, changes, dry_run, wait, timeout_s, cancel_on_timeout)
+        cloned = _submit_clone(session, clone, job, changes, dry_run)
+        if cloned is not None:
+            refused = _subscribe(session, [cloned], changes, alerts)
+            _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
+            if refused is not None:
+                raise refused
         return
     description = _description(job, flags)
     _refuse_waiting_for_schedule(description, wait)
@@ -333,7 +344,58 @@ def submit(
         preview(session, description, upload)
         return
     submitted = session.client.submit_description(description, upload=upload)
+    refused = _subscribe(session, submitted, description, alerts)
     _answer(session, submitted, wait, timeout_s, cancel_on_timeout)
+    if refused is not None:
+        raise refused
+
+
+def _subscribe(
+    session: Session,
+    submitted: Sequence[Benchmark],
+    description: Mapping[str, object],
+    channel: str | None,
+) -> ClientError | None:
+    """Subscribe to the alerts of what was submitted, by a channel; None: do not.
+
+    Returns:
+        Why that was refused: the ids of what was submitted are printed first.
+    """
+    if channel is None or not submitted:
+        return None
+    from edgeyard.benchmark_api.sdk import ClientError
+    from edgeyard.benchmark_api.sdk.errors import StateConflict
+    from edgeyard.scheduler.model.subscriptions import alert_types
+
+    try:
+        for lineage in _lineages(session, submitted, description):
+            try:
+                session.client.subscribe(
+                    "series", lineage, channel=channel, events=list(alert_types())
+                )
+            except StateConflict:
+                session.report(f"you have a subscription to {lineage} by {channel} already")
+            else:
+                session.report(f"alerts of {lineage} are sent to you by {channel}")
+    except ClientError as error:
+        return error
+    return None
+
+
+def _lineages(
+    session: Session, submitted: Sequence[Benchmark], description: Mapping[str, object]
+) -> Sequence[str]:
+    """Return the lineages of the series of what was submitted."""
+    first = submitted[0]
+    if stated := description.get("series"):
+        return [str(stated)]
+    if first.schedule_id is not None:
+        return [str(description.get("name") or first.schedule_id)]
+    if first.campaign_id is not None:
+        members = session.client.campaign(first.campaign_id)
+    else:
+        members = [session.client.benchmark(first.benchmark_id)]
+    return list(dict.fromkeys(str(each.as_json()["series"]) for each in members))
 
 
 def _refuse_waiting_for_schedule(description: Mapping[str, object], wait: bool) -> None:
@@ -376,10 +438,8 @@ def _submit_clone(
     job: Path | None,
     changes: dict[str, object],
     dry_run: bool,
-    wait: bool,
-    timeout_s: float | None,
-    cancel_on_timeout: bool,
-) -> None:
+) -> Benchmark | None:
+    """Submit a clone, or show what would happen to it and return None."""
     if job is not None:
         raise InvalidInput.at("--clone", "can be combined with flags only, not with a job file")
     if "sweep" in changes:
@@ -389,9 +449,8 @@ def _submit_clone(
         from edgeyard.benchmark_api.cli.preview import preview_clone
 
         preview_clone(session, origin, changes, _reported_upload(session))
-        return
-    cloned = session.client.clone_description(origin, changes)
-    _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
+        return None
+    return session.client.clone_description(origin, changes)
 
 
 def _answer(

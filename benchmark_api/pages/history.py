@@ -18,6 +18,7 @@ from edgeyard.benchmark_api.pages.compare import PAGE, ComparisonQuery, Line, sv
 from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of
 from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
+from edgeyard.benchmark_api.pages.subscriptions import channels
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.routes.series import points
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -56,6 +57,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         number=number,
         last=last,
         suspected=suspected_text,
+        channels=channels(context),
         groups=len({row["group"] for row in rows}),
         figures=[Markup(svg_figure(each, wide=True)) for each in figures],  # escaped there
         address=urlencode(query),

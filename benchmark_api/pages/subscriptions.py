@@ -13,7 +13,7 @@ from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.routes import subscriptions
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.errors import EdgeyardError, Forbidden, InvalidInput, NotFound
-from edgeyard.scheduler.model.subscriptions import Channel, Topic
+from edgeyard.scheduler.model.subscriptions import Channel, Topic, alert_types
 
 router = APIRouter(include_in_schema=False)
 
@@ -39,6 +39,8 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 def add(request: Request, form: SignedInForm, caller: BrowserUser, context: Ctx) -> Response:
     """Subscribe; what is refused stays as it was typed, with the reason."""
     wanted: dict[str, object] = {"topic": form.text("topic"), "channel": form.text("channel")}
+    if form.text("only") == "alerts":
+        wanted["events"] = list(alert_types())
     if about := form.text("about"):
         wanted["about"] = about
     try:
@@ -55,6 +57,12 @@ def remove(form: SignedInForm, subscription_id: str, caller: BrowserUser, contex
     return see_other("/ui/subscriptions", "unsubscribed")
 
 
+def channels(context: Context) -> list[str]:
+    """Return the ways by which this server sends messages."""
+    mail = context.services.settings.smtp_host is not None
+    return [each.value for each in Channel if each is not Channel.MAIL or mail]
+
+
 def _listed(
     request: Request,
     caller: Caller,
@@ -62,7 +70,6 @@ def _listed(
     typed: Form,
     wrong: Mapping[str, str] | None = None,
 ) -> Response:
-    mail = context.services.settings.smtp_host is not None
     topics = {
         topic.value: words
         for topic, words in _TOPICS.items()
@@ -76,7 +83,7 @@ def _listed(
         subscriptions=subscriptions.list_subscriptions(caller, context).content.items,
         messages=subscriptions.list_deliveries(caller, context, limit=SHOWN).content.items,
         topics=topics,
-        channels=[each.value for each in Channel if each is not Channel.MAIL or mail],
+        channels=channels(context),
         typed=typed,
         wrong=wrong or {},
     )

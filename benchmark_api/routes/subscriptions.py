@@ -170,7 +170,9 @@ def _check_visible(uow: UnitOfWork, caller: Caller, topic: Topic, about: str) ->
     elif topic is Topic.SERIES:
         user_id = None if caller.is_operator else caller.user_id
         which = BenchmarkFilter(user_id=user_id, series=about)
-        if not uow.benchmarks.page(which, limit=1, cursor=None)[0]:
+        if uow.benchmarks.page(which, limit=1, cursor=None)[0]:
+            return
+        if all(each.series != about for each in uow.schedules.all(user_id) if each.active):
             raise NotFound("series", about)
 
 

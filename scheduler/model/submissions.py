@@ -50,3 +50,10 @@ class CronSchedule:
     launched_until: datetime | None = None
     problem: str | None = None
     retry_at: datetime | None = None
+
+    @property
+    def series(self) -> str:
+        """Lineage of its benchmarks, as `Benchmark.series`."""
+        description = self.description.get("description")
+        stated = description if isinstance(description, Mapping) else {}
+        return str(stated.get("series") or stated.get("name") or self.schedule_id)

@@ -67,6 +67,11 @@ def event_types_of(topic: Topic) -> tuple[str, ...]:
     return tuple(kind for kind in sent if kind.startswith(_OF_TOPIC[topic]))
 
 
+def alert_types() -> tuple[str, ...]:
+    """Return the types of events of alerts."""
+    return tuple(each for each in event_types_of(Topic.SERIES) if each.startswith("alert."))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
     """A user's subscription to messages about events.

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.errors import StateConflict, ValidationFailed
 from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
+from edgeyard.scheduler.model.subscriptions import alert_types
+from edgeyard.scheduler.model.users import Login
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, refusal, run
 from tests.builders.measured import Measured, store_measured
@@ -185,12 +188,48 @@ def test_a_series_shows_what_became_of_its_changes(api: Api, shell: None) -> Non
     assert shown["changes"] == [suspected]
     assert len(shown["items"]) == 12
     assert [each["series_id"] for each in shown["watched"]] == [suspected["series_id"]]
+    history = as_(api).get("/ui/history?series=detector").text
+    assert '<input type="hidden" name="about" value="detector">' in history
     page = as_(api).get(f"/ui/alerts/{suspected['change_id']}").text
     parts = Parts()
     parts.feed(page)
     assert not parts.wrong
     assert "<svg" in page
     nights(api, "new.onnx", 1, 10.8)
+
+
+def test_alerts_of_a_series_are_subscribed_to_with_its_submission_or_on_its_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(a_model_file())
+    words = ["submit", "-m", str(model), "-r", "ort", "-t", "TYPE1", "--target", "rpi4b"]
+    with running(tmp_path, smtp_host="127.0.0.1", smtp_from="lab@example.org") as api:
+        monkeypatch.setenv("EDGEYARD_URL", api.url)
+        monkeypatch.setenv("EDGEYARD_TOKEN", api.tokens["alice"])
+        refused = run(*words, "--series", "nightly", "--alerts", "mail")
+        assert "no e-mail address" in refusal(refused)
+        assert refused.stdout.strip()  # it is submitted
+        with api.store.write() as uow:
+            mail = "alice@example.org"
+            now = api.clock.now()
+            uow.accounts.put_login(
+                Login(user_id="alice", email=mail, password_hash="x", changed_at=now)
+            )
+        first, again = (run(*words, "--series", "nightly", "--alerts", "mail") for _ in range(2))
+        assert "alerts of nightly are sent to you by mail" in first.stderr
+        assert again.exit_code == 0
+        run(*words, "--alerts", "mail")
+        run(*words, "--name", "weekly", "--cron", "0 2 * * 0", "--alerts", "mail")
+        form = {"topic": "series", "about": "net.onnx", "only": "alerts", "channel": "mail"}
+        subscription = api.as_().get("/v1/subscriptions").json()["items"][1]["subscription_id"]
+        api.as_().delete(f"/v1/subscriptions/{subscription}")
+        page = as_(api)
+        answer = page.post("/ui/subscriptions", seen_on="/ui/subscriptions", **form)
+        assert answer.status_code == 303
+        found = api.as_().get("/v1/subscriptions").json()["items"]
+    assert [each["about"] for each in found] == ["nightly", "weekly", "net.onnx"]
+    assert all(each["events"] == list(alert_types()) for each in found)
 
 
 def test_pages_list_and_end_alerts_and_hide_nothing_in_names(api: Api) -> None:
