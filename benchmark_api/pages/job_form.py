@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from edgeyard.benchmark_api.pages.forms import Form
 from edgeyard.benchmark_api.schemas.description import LOAD_FIELDS, JobDescriptionIn
+from edgeyard.benchmark_api.schemas.fields import MAX_DURATION_S
 from edgeyard.benchmark_api.schemas.notation import PARSERS, lines_of
 from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.errors import FieldError, InvalidInput
@@ -99,6 +100,7 @@ class JobField:
         accepts: Limits, unit, example and default, in words.
         default: What it is where nothing is chosen, in words; "": nothing.
         suggests: Whether names of uploaded files are offered.
+        is_duration: Whether it is a time in seconds.
     """
 
     name: str
@@ -109,6 +111,7 @@ class JobField:
     accepts: str
     default: str
     suggests: bool
+    is_duration: bool
 
     def read(self, text: str) -> object:
         """Return what was typed as JSON; what can't be read as its kind stays text.
@@ -282,6 +285,7 @@ def _field(name: str, schema: Mapping[str, Any]) -> JobField:
         accepts=_accepts(name, kind, options, schema.get("default")),
         default=_default(schema.get("default")),
         suggests=any(each.get("maxLength") == _FILE_NAME for each in options) and "url" not in name,
+        is_duration=any(each.get("maximum") == MAX_DURATION_S for each in options),
     )
 
 

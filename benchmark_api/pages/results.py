@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.figures.runs import figures_of_run
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages import job_form
 from edgeyard.benchmark_api.pages.measured import newest_report
-from edgeyard.benchmark_api.pages.page import duration, type_text
+from edgeyard.benchmark_api.pages.page import duration, number, type_text
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.views import table
@@ -51,10 +51,6 @@ def result_figures(found: shapes.Results, context: Context) -> list[Markup]:
     return drawn([*load_figures(found), *runs])
 
 
-_DURATIONS = ("user_time", "soak", "soak_window", "queue_timeout")
-"""Fields of a job in seconds."""
-
-
 def stated_fields(description: Mapping[str, object]) -> dict[str, str]:
     """Return the fields of a job that differ from their defaults, by label, as they are typed."""
     fields = job_form.fields()
@@ -66,7 +62,14 @@ def stated_fields(description: Mapping[str, object]) -> dict[str, str]:
     form = job_form.form_of(description)
     if "benchmark_type" in form:
         form["benchmark_type"] = type_text(form["benchmark_type"])
-    for name in _DURATIONS:
-        if name in form:
-            form[name] = duration(float(form[name]))
+    for name in form:
+        if name in fields and fields[name].is_duration:
+            form[name] = _stated_duration(float(form[name]))
     return where | {fields[name].label: text for name, text in form.items() if name in fields}
+
+
+def _stated_duration(seconds: float) -> str:
+    """Return a duration as it was stated: below ten seconds nothing is rounded away."""
+    if seconds >= 10:
+        return duration(seconds)
+    return number(seconds, "s") if seconds >= 1 else number(seconds * 1e3, "ms")
