@@ -207,7 +207,7 @@ class Server:
             UnknownDevices(settings.unknown_devices),
             may_grow=settings.cluster.kind == "nomad",
         )
-        self._file_limits = _file_limits(settings)
+        self._file_limits = dict(settings.file_limits)
         self._past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
         self._retraining = Retraining(
             tied(TRAINING), training_environment(settings), self._clock, self._metrics.observe
@@ -349,20 +349,12 @@ class Server:
         logs.configure(settings.log_level, settings.log_format)
         self._rules.replace(settings.allow_hosts)
         self._webhook_rules.replace(settings.webhook_hosts)
-        self._file_limits.update(_file_limits(settings))
+        self._file_limits.update(settings.file_limits)
         self._twin.set_inventory(inventory.boards)
         if is_engine_changed:
             self.engine.renew()
         self.engine.wake()
         return changed
-
-
-def _file_limits(settings: Settings) -> dict[FileRole, int]:
-    return {
-        FileRole.MODEL: settings.model_limit_bytes,
-        FileRole.DATASET: settings.dataset_limit_bytes,
-        FileRole.ODT_CONFIG: settings.body_limit_bytes,
-    }
 
 
 def plugin_registry(

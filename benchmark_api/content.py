@@ -57,6 +57,7 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     FileRole,
     JobDescription,
+    model_of,
 )
 
 TFLITE_IDENTIFIER = b"TFL3"
@@ -147,7 +148,7 @@ class ContentChecks:
         Raises:
             InvalidInput: Naming the field, what is wrong, and what would be accepted.
         """
-        model = _first(files, FileRole.MODEL)
+        model = model_of(files)
         found: list[FieldError] = []
         if model is not None and (
             problem := size_problem(description, model.size_bytes or 0, max_ram_bytes)
@@ -180,7 +181,7 @@ class ContentChecks:
         self, description: JobDescription, files: Sequence[BenchmarkFile]
     ) -> frozenset[str] | None:
         """Return the names of the model's inputs; None if they are not known before a run."""
-        model = _first(files, FileRole.MODEL)
+        model = model_of(files)
         if model is None or model.sha256 is None or description.runtime not in _NAMED_IN_FILE:
             return None
         inputs = self._model_inputs(description, model.sha256)
@@ -204,7 +205,7 @@ class ContentChecks:
         """
         if description.benchmark_type is BenchmarkType.TYPE2:
             return {"accuracy": {"batch_size": description.parameters.get("batch_size")}}
-        model = _first(files, FileRole.MODEL)
+        model = model_of(files)
         on_random_data = (
             description.benchmark_type is BenchmarkType.TYPE1 and not description.keep_outputs
         )

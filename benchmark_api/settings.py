@@ -38,6 +38,7 @@ from edgeyard.benchmark_api.cluster_settings import EMBEDDED, ClusterSettings
 from edgeyard.benchmark_api.setting_values import CommaSeparated, PlainUrl, Seconds, Size
 from edgeyard.errors import ConfigError, reason_of
 from edgeyard.home import expanded
+from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.canaries import stated_canaries
 from edgeyard.scheduler.model.checks import MAX_BUDGET_S
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
@@ -84,7 +85,8 @@ ENGINE_SETTINGS = frozenset(
 RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
     {
         *("inventory", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
-        *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
+        *("model_limit_bytes", "language_model_limit_bytes", "dataset_limit_bytes"),
+        *("result_limit_bytes", "body_limit_bytes"),
         *("scenario_limit_bytes", "canary_share", "quarantine_on_drift"),
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
         *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
@@ -240,9 +242,17 @@ class Settings(BaseSettings):
     )
 
     # limits
-    model_limit_bytes: Size = Field(4 * 2**30, gt=0, description="Largest model, bytes.")
+    model_limit_bytes: Size = Field(
+        4 * 2**30, gt=0, description="Largest model, bytes; not of a language model."
+    )
+    language_model_limit_bytes: Size = Field(
+        16 * 2**30, gt=0, description="Largest language model (its archive), bytes."
+    )
     dataset_limit_bytes: Size = Field(
-        16 * 2**30, gt=0, description="Largest dataset, and largest uploaded file, bytes."
+        16 * 2**30,
+        gt=0,
+        description="Largest dataset, bytes. A file that is uploaded before its use is known may "
+        "have the largest of these three limits.",
     )
     reserve_bytes: Size = Field(
         64 * 2**20,
@@ -773,6 +783,16 @@ class Settings(BaseSettings):
         for word in value:
             ipaddress.ip_network(word, strict=False)
         return value
+
+    @property
+    def file_limits(self) -> Mapping[FileRole, int]:
+        """Largest file of each role, bytes."""
+        return {
+            FileRole.MODEL: self.model_limit_bytes,
+            FileRole.LANGUAGE_MODEL: self.language_model_limit_bytes,
+            FileRole.DATASET: self.dataset_limit_bytes,
+            FileRole.ODT_CONFIG: self.body_limit_bytes,
+        }
 
     @property
     def quotas(self) -> Quotas:

@@ -231,7 +231,7 @@ def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
 
 def _benchmarks(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     from edgeyard.scheduler.model import strict_json, wire
-    from edgeyard.scheduler.model.benchmark import FileRole
+    from edgeyard.scheduler.model.benchmark import model_of
     from edgeyard.scheduler.model.workload import load_text
     from edgeyard.scheduler.ports import BenchmarkFilter
     from edgeyard.scheduler.prediction.history import variant_of
@@ -244,7 +244,7 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
             if (since is None or each.submit_time >= since) and (
                 until is None or each.submit_time < until
             ):
-                model = next((one for one in each.files if one.role is FileRole.MODEL), None)
+                model = model_of(each.files)
                 yield {
                     "benchmark_id": each.benchmark_id,
                     "user_id": each.user_id,

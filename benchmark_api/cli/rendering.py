@@ -149,7 +149,7 @@ def _files(description: JobDescription, sums: Mapping[str, str]) -> Iterator[Job
     def file(role: FileRole | None, name: str) -> JobFile:
         return JobFile(role=role, filename=name, download=name, sha256=sums.get(name, ""))
 
-    yield file(FileRole.MODEL, description.model)
+    yield file(description.model_role, description.model)
     names = [name_from_url(url, "dataset") for url in description.dataset_urls]
     if description.dataset is not None:
         names[:1] = [description.dataset]

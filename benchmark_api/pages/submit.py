@@ -37,6 +37,8 @@ MAX_LINK = 4000
 """Characters of an address that keeps what was typed."""
 
 _FILE = "model_file"
+_LIMITS = ("model_limit_bytes", "language_model_limit_bytes")
+"""Which of them holds for the file, the form's other fields state."""
 _NOT_TYPED = ("csrf", "key", "next")
 
 
@@ -77,12 +79,12 @@ async def _submission(request: Request) -> _Submission:
         request.state.next_page = _link(kept)
         raise
     budget = await run_in_threadpool(files.upload_budget, context, caller)
-    limits = {_FILE: services.settings.model_limit_bytes}
+    limits = {_FILE: max(getattr(services.settings, name) for name in _LIMITS)}
     texts, received = await receive_fields(
         request,
         services.files,
         limits,
-        "model_limit_bytes",
+        " or ".join(_LIMITS),
         budget,
         max_parts=MAX_PARTS,
         of_page=True,

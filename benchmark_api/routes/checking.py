@@ -38,6 +38,7 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     FileRole,
     JobDescription,
+    model_of,
 )
 from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s, run_bound_s
@@ -245,18 +246,18 @@ class FileFinder:
         Raises:
             InvalidInput: A file is not there, empty, too large, or two have one name.
         """
-        roles = {file.role for file in kept}
+        fields = {file.role.field for file in kept}
         description = request.description
-        files = list(kept)
-        if FileRole.MODEL not in roles:
+        role = description.model_role
+        files = [replace(file, role=role) if file.role.is_model else file for file in kept]
+        if "model" not in fields:
             name = description.model if request.names_model else None
-            files.append(
-                self._file(FileRole.MODEL, 0, name, description.model_url, "/model", "/model_url")
-            )
-        if FileRole.DATASET not in roles:
+            url = description.model_url
+            files.append(self._file(role, 0, name, url, "/model", "/model_url"))
+        if "dataset" not in fields:
             files += self._datasets(description)
         config = description.odt_config
-        if FileRole.ODT_CONFIG not in roles and isinstance(config, str):
+        if "odt_config" not in fields and isinstance(config, str):
             config_url = config if is_url(config) else None
             config_name = None if config_url else config
             files.append(
@@ -265,7 +266,7 @@ class FileFinder:
                 )
             )
         _refuse_clashes(files)
-        model = next(file.name for file in files if file.role is FileRole.MODEL)
+        model = next(file.name for file in files if file.role.is_model)
         return replace(description, model=model), tuple(files)
 
     def _datasets(self, description: JobDescription) -> list[BenchmarkFile]:
@@ -396,8 +397,9 @@ def refuse_sizes(
     """
     found: list[FieldError | None] = []
     if model_bytes is not None:
+        role = request.description.model_role
         found += [
-            _limit_problem(settings, FileRole.MODEL, model_bytes, "/model"),
+            _limit_problem(settings, role, model_bytes, "/model"),
             size_problem(request.description, model_bytes, request.max_ram_bytes),
         ]
     if dataset_bytes is not None:
@@ -409,12 +411,13 @@ def refuse_sizes(
 def _limit_problem(
     settings: Settings, role: FileRole, size_bytes: int, pointer: str
 ) -> FieldError | None:
-    limit = settings.model_limit_bytes if role is FileRole.MODEL else settings.dataset_limit_bytes
+    limit = settings.file_limits[role]
+    what = role.value.replace("_", " ")
     if size_bytes == 0:
-        return FieldError(pointer, "the file is empty", f"a {role.value} with content")
+        return FieldError(pointer, "the file is empty", f"a {what} with content")
     if size_bytes > limit:
         reason = f"the file has {size_text(size_bytes)}, more than the server's limit"
-        return FieldError(pointer, reason, f"at most {size_text(limit)} as a {role.value}")
+        return FieldError(pointer, reason, f"at most {size_text(limit)} as a {what}")
     return None
 
 
@@ -487,7 +490,7 @@ class StoreChecks:
                 own.append(None)
                 continue
             names = content.input_names(description, files)
-            is_here = any(file.role is FileRole.MODEL and file.sha256 for file in files)
+            is_here = any(file.role.is_model and file.sha256 for file in files)
             known |= (names or frozenset()) if is_here else description.input.keys()
             own.append(names)
         return [
@@ -514,7 +517,8 @@ def memory_warnings(request: CheckedRequest, model_bytes: int | None) -> tuple[s
 
 def model_bytes_of(files: Sequence[BenchmarkFile]) -> int | None:
     """Return the size of the model among these files; None: not known yet."""
-    return next((file.size_bytes for file in files if file.role is FileRole.MODEL), None)
+    model = model_of(files)
+    return None if model is None else model.size_bytes
 
 
 def _with_memory(
@@ -537,7 +541,7 @@ def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
     """All files of a task lie in one folder."""
     seen: set[str] = set()
     for file in files:
-        pointer = f"/{file.role.value}"
+        pointer = f"/{file.role.field}"
         if problem := file_name_problem(file.name):
             raise InvalidInput.at(pointer, f"the file's name {problem}", "a plain file name")
         if file.name in seen:

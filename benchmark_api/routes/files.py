@@ -42,7 +42,7 @@ router = Router(prefix="/v1/files", tags=["files"])
 async def upload(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.UserFile]:
     """Upload a file (form field ``file``). The newest of a name is the one that it means."""
     services = context.services
-    limit = max(services.settings.model_limit_bytes, services.settings.dataset_limit_bytes)
+    limit = max(services.settings.file_limits.values())
     budget = await run_in_threadpool(upload_budget, context, caller)
     received = await receive_form(
         request, services.files, limit, "dataset_limit_bytes", max_files=1, budget=budget

@@ -45,6 +45,7 @@ _SERVER = {
     "max_registrations_total": _Kind("registrations", 507),
     "campaign_limit": _Kind("benchmarks", 422),
     "model_limit_bytes": _Kind("bytes", 413),
+    "language_model_limit_bytes": _Kind("bytes", 413),
     "dataset_limit_bytes": _Kind("bytes", 413),
     "result_limit_bytes": _Kind("bytes", 413),
     "body_limit_bytes": _Kind("bytes", 413),

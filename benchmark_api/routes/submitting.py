@@ -288,6 +288,7 @@ _BELONGS: Mapping[str, tuple[str, ...]] = {
 
 _FIELDS_OF_ROLE = {
     FileRole.MODEL: ("model", "model_url"),
+    FileRole.LANGUAGE_MODEL: ("model", "model_url"),
     FileRole.DATASET: ("dataset", "dataset_urls"),
     FileRole.ODT_CONFIG: ("odt_config",),
 }
@@ -362,10 +363,10 @@ def _still_there(files: FileStore, file: BenchmarkFile, *, of_retry: str | None)
     gone = "is no longer stored: it was deleted, or pruned because it was unused"
     if of_retry is None:
         accepted = "upload it again and submit with its name"
-        raise InvalidInput.at(f"/{file.role.value}", f"{file.name} {gone}", accepted)
-    flag = f"--{file.role.value.replace('_', '-')}"
+        raise InvalidInput.at(f"/{file.role.field}", f"{file.name} {gone}", accepted)
+    flag = f"--{file.role.field.replace('_', '-')}"
     raise Conflict(
-        f"{file.name}, the {file.role.value} of {of_retry}, {gone}; name another file: "
+        f"{file.name}, the {file.role.field} of {of_retry}, {gone}; name another file: "
         f"edgeyard submit --clone {of_retry} {flag} FILE"
     )
 

@@ -88,7 +88,7 @@ def begin(
     _check_version(tus_resumable)
     name, sha256 = _metadata(upload_metadata)
     services = context.services
-    limit = max(services.settings.model_limit_bytes, services.settings.dataset_limit_bytes)
+    limit = max(services.settings.file_limits.values())
     if upload_length > limit:
         raise TooLarge("the upload", limit, "dataset_limit_bytes")
     upload = Upload(

@@ -50,9 +50,10 @@ class Failure(Struct, frozen=True, kw_only=True):
 class NamedFile(Struct, frozen=True, kw_only=True):
     """A file that a benchmark needs.
 
-    ``role`` is model, dataset or odt_config, ``position`` counts from 0 within the role. ``url`` is
-    where the file is fetched from, null: it was uploaded. ``sha256`` (hexadecimal) and
-    ``size_bytes`` are null until it has been fetched.
+    ``role`` is model, language_model (its archive, if the type is GENAI or the engine ort-genai),
+    dataset or odt_config, ``position`` counts from 0 within the role. ``url`` is where the file is
+    fetched from, null: it was uploaded. ``sha256`` (hexadecimal) and ``size_bytes`` are null until
+    it has been fetched.
     """
 
     role: str

@@ -18,7 +18,6 @@ from edgeyard.scheduler.engine.versions import (
     Version,
     checks_of_versions,
     measured_versions,
-    model_files,
     model_of_check,
     same_lineage,
 )
@@ -194,9 +193,7 @@ def _facts(uow: UnitOfWork, benchmark_id: str) -> tuple[dict[Cause, str], float 
     """Return the facts of a result that are known, and its temperature, degrees Celsius."""
     reports = uow.files.reports(benchmark_id)
     report = max(reports, key=lambda each: each.attempt).report if reports else {}
-    model = next(
-        (each.sha256 for each in model_files(uow.benchmarks.get(benchmark_id).files)), None
-    )
+    model = uow.benchmarks.get(benchmark_id).model_sha256
     board = report.get("board")
     stated = {
         Cause.MODEL: model,

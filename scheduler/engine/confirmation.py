@@ -35,13 +35,11 @@ from edgeyard.scheduler.engine.versions import (
     checks_of_versions,
     ends_of_change,
     measured_versions,
-    model_files,
     versions_between,
 )
 from edgeyard.scheduler.model.accounts import ChargeKind
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
-    FileRole,
     IfUnavailable,
     JobDescription,
 )
@@ -456,8 +454,8 @@ def _as_version(uow: UnitOfWork, version: Version, new: Benchmark) -> Benchmark 
         new,
         description=replace(new.description, model=stated.model, model_url=stated.model_url),
         files=(
-            *model_files(other.files),
-            *(each for each in new.files if each.role is not FileRole.MODEL),
+            *(each for each in other.files if each.role.is_model),
+            *(each for each in new.files if not each.role.is_model),
         ),
     )
 
@@ -614,8 +612,7 @@ def _found(uow: UnitOfWork, benchmark_id: str) -> Benchmark | None:
 
 def _model(benchmark: Benchmark | None) -> str | None:
     """Return the hash of a benchmark's model."""
-    files = () if benchmark is None else benchmark.files
-    return next((each.sha256 for each in model_files(files)), None)
+    return None if benchmark is None else benchmark.model_sha256
 
 
 def _is_stored(benchmark: Benchmark, context: _Context) -> bool:

@@ -45,6 +45,7 @@ from edgeyard.scheduler.model.benchmark import (
     Failure,
     FailureCategory,
     FileRole,
+    model_of,
 )
 from edgeyard.scheduler.model.files import DownloadGrant
 from edgeyard.scheduler.model.recurring import ScheduleGrant
@@ -458,10 +459,8 @@ def spec_of(
     def file_data(file: BenchmarkFile) -> dict[str, object]:
         return {"filename": file.name, "sha256": file.sha256, "size_bytes": file.size_bytes}
 
-    by_role = {
-        role: [file_data(file) for file in benchmark.files if file.role is role]
-        for role in FileRole
-    }
+    model = model_of(benchmark.files)
+    datasets = [file for file in benchmark.files if file.role is FileRole.DATASET]
     short = attempt.job_id.removeprefix("benchmark-")
     if "/" in short:  # Nomad named it; the benchmark's id is as good with the attempt's token
         short = benchmark.benchmark_id
@@ -472,8 +471,8 @@ def spec_of(
         "job_id": attempt.job_id,
         "engine": description.runtime,
         "benchmark_type": description.benchmark_type.value,
-        "model": by_role[FileRole.MODEL][0],
-        "datasets": by_role[FileRole.DATASET],
+        "model": None if model is None else file_data(model),
+        "datasets": [file_data(file) for file in datasets],
         "odt_config": dict(config) if isinstance(config, Mapping) else None,
         "nb_inference": description.nb_inference,
         "precision": description.precision,

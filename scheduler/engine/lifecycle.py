@@ -42,7 +42,6 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
     Failure,
     FailureCategory,
-    FileRole,
     IfUnavailable,
     JobDescription,
     Status,
@@ -1250,9 +1249,7 @@ def _outcome(
         family=attempt.family,
         engine=benchmark.description.runtime,
         benchmark_type=benchmark.description.benchmark_type.value,
-        model_sha256=next(
-            (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
-        ),
+        model_sha256=benchmark.model_sha256,
         wait_s=(started - benchmark.submit_time).total_seconds() if started else None,
         run_s=attempt.run_s(now),
         loading_s=(started - attempt.created_at).total_seconds() if started else None,

@@ -252,7 +252,9 @@ def _hcl(candidate: Benchmark, explanation: Explanation, settings: RenderSetting
     placed = explanation.placement
     pinned = placed.target_uid if placed is not None else description.target_uid
     binding = placed.binding if placed is not None else Binding.FILTERED
-    files = [JobFile(role=FileRole.MODEL, filename=description.model, download=_NO_DOWNLOAD_YET)]
+    files = [
+        JobFile(role=description.model_role, filename=description.model, download=_NO_DOWNLOAD_YET)
+    ]
     names = [description.dataset] if description.dataset else []
     names += [url.rsplit("/", 1)[-1] for url in description.dataset_urls]
     files += [

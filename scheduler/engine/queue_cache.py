@@ -19,9 +19,9 @@ from edgeyard.scheduler.model.benchmark import (
     MAX_COUNT,
     Benchmark,
     Binding,
-    FileRole,
     Status,
     WaitingReason,
+    model_of,
 )
 from edgeyard.scheduler.model.canaries import CANARY_USER, PROBE_TAG
 from edgeyard.scheduler.model.checks import CHECK_TAG
@@ -377,6 +377,7 @@ def pending_of(
 ) -> PendingBenchmark:
     """Return the part of a benchmark that decisions need."""
     description = benchmark.description
+    model = model_of(benchmark.files)
     not_ready = None
     if benchmark.held:
         not_ready = waiting_reasons.held(benchmark.stopped_by, benchmark.stopped_reason)
@@ -408,9 +409,7 @@ def pending_of(
         not_ready=not_ready,
         campaign_id=benchmark.campaign_id,
         tried_uids=tried_uids,
-        model_sha256=next(
-            (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
-        ),
+        model_sha256=benchmark.model_sha256,
         job_completion_threshold=description.job_completion_threshold,
         nb_inference=description.nb_inference,
         variant=variant_of(benchmark),
@@ -428,9 +427,7 @@ def pending_of(
             and not {PROBE_TAG, CHECK_TAG}.isdisjoint(description.tags)
         ),
         cleared_uid=benchmark.cleared_uid,
-        model_bytes=next(
-            (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
-        ),
+        model_bytes=None if model is None else model.size_bytes,
     )
 
 

@@ -15,7 +15,7 @@ from edgeyard.scheduler.decide.blame import MeasuredVersion, Shift
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_MISS
 from edgeyard.scheduler.decide.slowdown import judge_check
-from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole
+from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.checks import CANDIDATE, Check
 from edgeyard.scheduler.model.series import SeriesKey, SeriesPoint
 from edgeyard.scheduler.model.series_changes import SeriesChange
@@ -144,16 +144,11 @@ def measured_versions(
     return [_measured(each, by_sha256[each.sha256]) for each in between if each.sha256 in by_sha256]
 
 
-def model_files(files: Sequence[BenchmarkFile]) -> Sequence[BenchmarkFile]:
-    """Return the files that are the model."""
-    return [each for each in files if each.role is FileRole.MODEL]
-
-
 def model_of_check(check: Check, side: str) -> str:
     """Return the hash of the model of one side of a check; "": it has none."""
     kept = check.versions[side]["files"]
     files: Sequence[Mapping[str, object]] = kept if isinstance(kept, list) else []
-    return next((str(each["sha256"]) for each in files if each["role"] == FileRole.MODEL), "")
+    return next((str(each["sha256"]) for each in files if FileRole(each["role"]).is_model), "")
 
 
 def _measured(version: Version, check: Check) -> MeasuredVersion:

@@ -216,9 +216,9 @@ def environment(request: JobRequest, public_url: str) -> Mapping[str, str]:
         "VERSION_TAG": description.version_tag,
         "NB_INFERENCE": str(description.nb_inference) if inferences else "",
         "BENCHMARK_TYPE": description.benchmark_type.value,
-        "MODEL_FILENAME": _filename(request, FileRole.MODEL),
-        "DATASET_FILENAME": _filename(request, FileRole.DATASET),
-        "ODT_CONFIG_FILENAME": _filename(request, FileRole.ODT_CONFIG),
+        "MODEL_FILENAME": _filename(request, "model"),
+        "DATASET_FILENAME": _filename(request, "dataset"),
+        "ODT_CONFIG_FILENAME": _filename(request, "odt_config"),
         "RESULTS_PUB_URL": f"{public_url}/upload/{upload}/",
     }
 
@@ -349,9 +349,10 @@ def _secret_template(request: JobRequest) -> Template:
     return secret_template(request.job_id, request.secrets)
 
 
-def _filename(request: JobRequest, role: FileRole) -> str:
-    """Return the first file of a role; `spec.json` has all of them."""
-    return next((file.filename for file in request.files if file.role is role), "")
+def _filename(request: JobRequest, field: str) -> str:
+    """Return the first file that a field of the description names; `spec.json` has all of them."""
+    files = (file for file in request.files if file.role is not None and file.role.field == field)
+    return next((file.filename for file in files), "")
 
 
 def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
@@ -387,7 +388,7 @@ def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
     for file in request.files:
         problem = filename_problem(file.filename)
         if problem is not None:
-            pointer = f"/{file.role.value}" if file.role else ""
+            pointer = f"/{file.role.field}" if file.role else ""
             errors.append(FieldError(pointer, f"the file name {file.filename!r} {problem}"))
     if errors:
         raise InvalidInput(errors)

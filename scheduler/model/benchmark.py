@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -191,8 +191,19 @@ class FileRole(StrEnum):
     """The purpose of a benchmark's file."""
 
     MODEL = "model"
+    LANGUAGE_MODEL = "language_model"  # of GENAI and ort-genai: the archive of a folder
     DATASET = "dataset"
     ODT_CONFIG = "odt_config"
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is what the benchmark loads and measures."""
+        return self in (FileRole.MODEL, FileRole.LANGUAGE_MODEL)
+
+    @property
+    def field(self) -> str:
+        """The field of the job description that names such a file."""
+        return "model" if self.is_model else self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -355,6 +366,14 @@ class JobDescription:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     @property
+    def model_role(self) -> FileRole:
+        """The role of its model's file."""
+        asks_for_tokens = self.benchmark_type is BenchmarkType.GENAI
+        if asks_for_tokens or self.runtime == "ort-genai":
+            return FileRole.LANGUAGE_MODEL
+        return FileRole.MODEL
+
+    @property
     def load_rules(self) -> LoadRules | None:
         """The load by LoadGen's rules; None: there is none."""
         if self.load is None:
@@ -416,6 +435,11 @@ class BenchmarkFile:
     url: str | None = None
     sha256: str | None = None
     size_bytes: int | None = None
+
+
+def model_of(files: Sequence[BenchmarkFile]) -> BenchmarkFile | None:
+    """Return the model among the files of a benchmark; None where they have none."""
+    return next((file for file in files if file.role.is_model), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -507,6 +531,12 @@ class Benchmark:
             return None
         of_schedule = self.schedule_id and (self.description.name or self.schedule_id)
         return self.description.series or of_schedule or self.description.model
+
+    @property
+    def model_sha256(self) -> str | None:
+        """Hash of its model; None until that is downloaded."""
+        model = model_of(self.files)
+        return None if model is None else model.sha256
 
     @property
     def check_id(self) -> str | None:

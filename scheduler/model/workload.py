@@ -17,6 +17,7 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     FileRole,
     JobDescription,
+    model_of,
 )
 
 PARTS = {
@@ -57,9 +58,7 @@ def workload_of(
         description: The job description.
         report: A report, or what is known of one before it runs; the rest is null.
     """
-    hashes: dict[FileRole, list[str | None]] = {role: [] for role in FileRole}
-    for file in files:
-        hashes[file.role].append(file.sha256)
+    model = model_of(files)
     feeds = _table(report, "feeds")
     inputs: list[dict[str, object]] = [
         {"name": name, "shape": shape.get("shape"), "dtype": shape.get("dtype")}
@@ -78,8 +77,8 @@ def workload_of(
     batch_size = _table(report, "accuracy").get("batch_size")
     is_number = isinstance(batch_size, int | float) and not isinstance(batch_size, bool)
     return {
-        "model_sha256": next(iter(hashes[FileRole.MODEL]), None),
-        "dataset_sha256": hashes[FileRole.DATASET],
+        "model_sha256": None if model is None else model.sha256,
+        "dataset_sha256": [each.sha256 for each in files if each.role is FileRole.DATASET],
         "benchmark_type": description.benchmark_type.value,
         "engine": description.runtime,
         "engine_version": version if isinstance(version, str) else None,

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from edgeyard.scheduler.model.benchmark import Benchmark, FileRole
+from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -57,9 +57,7 @@ class PastRuns:
 def variant_of(benchmark: Benchmark) -> str:
     """Return a digest of all else that its run time may depend on; "" with the defaults."""
     description = benchmark.description
-    data = sorted(
-        file.sha256 or file.name for file in benchmark.files if file.role is not FileRole.MODEL
-    )
+    data = sorted(file.sha256 or file.name for file in benchmark.files if not file.role.is_model)
     config = description.odt_config if isinstance(description.odt_config, Mapping) else None
     parts: list[object] = [
         description.parameters,

@@ -90,14 +90,18 @@ def _insert(connection: Connection, table: str, **values: object) -> None:
     connection.execute(text(f"INSERT INTO {table} ({names}) VALUES ({places})"), values)
 
 
-def _add_attempt(connection: Connection, benchmark_id: str, started_at: int | None) -> None:
-    """Add an attempt that was created at 1 s."""
-    kind = {"family": "rpi4b", "engine": "ort", "benchmark_type": "TYPE1"}
+def _add_benchmark(connection: Connection, benchmark_id: str, **changes: object) -> None:
+    kind = {"family": "rpi4b", "engine": "ort", "benchmark_type": "TYPE1"} | changes
     _insert(
         connection, "benchmarks", benchmark_id=benchmark_id, user_id="ada", submit_time=0,
         status="completed", model="m.onnx", held=False, unpinned=False, lost_in_a_row=0, version=1,
         **kind,
     )  # fmt: skip
+
+
+def _add_attempt(connection: Connection, benchmark_id: str, started_at: int | None) -> None:
+    """Add an attempt that was created at 1 s."""
+    _add_benchmark(connection, benchmark_id)
     _insert(
         connection, "attempts", benchmark_id=benchmark_id, number=1, job_id=benchmark_id,
         state="ended", binding="loose", priority=50, created_at=1_000_000, started_at=started_at,
@@ -127,6 +131,27 @@ def test_an_upgrade_fills_in_the_time_of_loading_of_attempts_that_are_still_stor
         found = {each.benchmark_id: each.loading_s for each in uow.attempts.outcomes()}
     store.close()
     assert found == {"started": 2.5, "refused": None, "deleted": None}
+
+
+def test_an_upgrade_gives_language_models_their_role(empty_url: str) -> None:
+    _make_first_schema(empty_url)
+    genai = {"engine": "ort-genai", "benchmark_type": "GENAI"}
+    kinds = {"genai": genai, "one-pass": {"engine": "ort-genai"}, "other": {}}
+    with _engine(empty_url) as engine, engine.begin() as connection:
+        for benchmark_id, kind in kinds.items():
+            _add_benchmark(connection, benchmark_id, **kind)
+            for role in ("model", "dataset"):
+                _insert(
+                    connection, "benchmark_files", benchmark_id=benchmark_id, role=role,
+                    position=0, name=role, kept=False,
+                )  # fmt: skip
+    SqlStore(empty_url).close()
+    with _engine(empty_url) as engine, engine.connect() as connection:
+        found = connection.execute(text("SELECT benchmark_id, role FROM benchmark_files")).all()
+    assert {tuple(each) for each in found} == {
+        *((benchmark_id, "dataset") for benchmark_id in kinds),
+        *(("genai", "language_model"), ("one-pass", "language_model"), ("other", "model")),
+    }
 
 
 def test_an_upgrade_takes_the_p50_for_the_primary_metric_of_outcomes(empty_url: str) -> None:

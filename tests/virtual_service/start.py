@@ -28,7 +28,6 @@ from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.named import refuse_backfill_in_labs
 from edgeyard.scheduler.framework.policy import Policy, read_policy
 from edgeyard.scheduler.framework.registry import Registry
-from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.ports import MailSend, Sent, UrlFetcher, WebhookPost
@@ -133,7 +132,7 @@ def simulated_server(
                 mail=outbound,
             ),
             save_time=save_time,
-            file_limits={role: settings.model_limit_bytes for role in FileRole},
+            file_limits=settings.file_limits,
             live_settings=lambda: settings,
             executor=InlineExecutor(),
             new_id=simulation.new_id,
