@@ -71,15 +71,28 @@ def _model(
     return bytes(builder.Output())
 
 
-def requantizing_model(shape: Sequence[int], x: Quantized, y: Quantized) -> bytes:
+def requantizing_model(shape: Sequence[int], x: Quantized, y: Quantized, version: int = 2) -> bytes:
     """``y = x``, quantised in another way; ``shape`` is that of one row."""
     return _model(
         schema.OperatorT(opcodeIndex=0, inputs=[0], outputs=[1]),
         schema.BuiltinOperator.QUANTIZE,
-        2,
+        version,
         [_tensor("x", (1, *shape), x), _tensor("y", (1, *shape), y)],
         [],
     )
+
+
+def custom_model(operator: str) -> bytes:
+    """A model with an operator that is not one of TensorFlow Lite's own."""
+    how = Quantized("int8", 0.1, 0)
+    known = requantizing_model((4,), how, how)
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(known))
+    code = model.operatorCodes[0]
+    code.deprecatedBuiltinCode = code.builtinCode = schema.BuiltinOperator.CUSTOM
+    code.customCode = operator.encode()
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
 
 
 def dense_model(shape: Sequence[int], weights: NDArray[Any], x: Quantized, y: Quantized) -> bytes:

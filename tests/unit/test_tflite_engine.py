@@ -14,6 +14,9 @@ from edgeyard.devices.runner.feeds import random_feeds
 from edgeyard.devices.runner.tflite_file import tflite_inputs
 from edgeyard.errors import RunFailed
 from tests.builders.networks import DATA, DEMO, digits
+from tests.builders.tflite import Quantized, custom_model, requantizing_model
+
+WHOLE = Quantized("int8", 0.1, 0)
 
 
 def answers(session: Session, **feeds: NDArray[Any]) -> NDArray[Any]:
@@ -29,6 +32,26 @@ def failure(model: Path) -> RunFailed:
     with pytest.raises(RunFailed) as caught:
         load(model)
     return caught.value
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (custom_model("Teleport"), "'Teleport'"),
+        (requantizing_model((4,), WHOLE, WHOLE, version=99), "'QUANTIZE' of version 99"),
+        (custom_model("FlexErf"), "TensorFlow's own"),
+    ],
+    ids=["custom", "newer", "tensorflow"],
+)
+def test_an_operator_that_litert_lacks_is_the_engines_limit(
+    tmp_path: Path, content: bytes, named: str
+) -> None:
+    model = tmp_path / "net.tflite"
+    model.write_bytes(content)
+    with pytest.raises(RunFailed) as caught:
+        load(model).run({"x": np.zeros((1, 4), np.int8)})
+    assert caught.value.category == "engine_unsupported"
+    assert named in caught.value.sentence
 
 
 def test_it_answers_as_the_onnx_file_with_the_same_weights() -> None:

@@ -1,5 +1,6 @@
 """LiteRT's interpreter behind engine ``tflite``: parameters, loading, errors translated."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,14 @@ PARAMETERS = ("threads", "xnnpack", "signature")
 
 _MAX_FILE_BYTES = 2**31 - 1
 _IDENTIFIER = b"TFL3"
+
+_NEWER_OPERATOR = re.compile(r"Didn't find op for builtin opcode '([^']+)' version '(\d+)'")
+_CUSTOM_OPERATOR = re.compile(r"unresolved custom op: (\S+?)\.?\s")
+_TENSORFLOW_OPERATOR = re.compile(
+    r"Select TensorFlow op\(s\).*Node number \d+ \((\S+)\)", re.DOTALL
+)
+"""How LiteRT reports operators that it lacks; the last ones are of models that were converted with
+TensorFlow's own operators allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +100,7 @@ def translated(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
     """Return what a call into LiteRT returns, its errors as ours.
 
     Raises:
-        RunFailed: ``out_of_memory`` or ``user_model``.
+        RunFailed: ``out_of_memory``, ``engine_unsupported`` or ``user_model``.
     """
     try:
         return call(*arguments)
@@ -101,4 +110,16 @@ def translated(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
         text = " ".join(str(error).split())[:300] or "it is damaged"
         if "bad_alloc" in text or ("llocat" in text and "fail" in text.lower()):
             raise RunFailed("out_of_memory", f"no memory left to {doing} the model") from error
+        if missing := _missing_operator(str(error)):
+            raise RunFailed("engine_unsupported", f"this LiteRT has no {missing}") from error
         raise RunFailed("user_model", f"LiteRT can't {doing} the model: {text}") from error
+
+
+def _missing_operator(text: str) -> str:
+    """Return which operator an error of LiteRT reports as missing; "" where it reports none."""
+    if found := _NEWER_OPERATOR.search(text):
+        return f"operator {found[1]!r} of version {found[2]}"
+    if found := _CUSTOM_OPERATOR.search(text):
+        return f"operator {found[1]!r}"
+    found = _TENSORFLOW_OPERATOR.search(text)
+    return f"operator {found[1]!r}, which is TensorFlow's own" if found else ""
