@@ -58,6 +58,8 @@ def test_tokens_per_second_are_the_number_of_a_language_model(
     listed = json.loads(run("list", "--type", "GENAI", "-o", "json"))
     assert done.benchmark_id in json.dumps(listed)
     assert "ort-genai" in run("hcl", done.benchmark_id)
+    (file,) = json.loads(run("show", done.benchmark_id, "-o", "json"))["files"]
+    assert (file["role"], file["name"]) == ("language_model", "tiny_llama.zip")
 
 
 def test_own_tokens_are_inferred_with_the_logits_of_the_next_one(
