@@ -1,5 +1,6 @@
 """Language models have a file role of their own, wherever a benchmark's files are read."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.builders.descriptions import description
 from tests.builders.hcl import a_request
 from tests.builders.language_models import TINY_LLAMA, unchecked_archive
 from tests.builders.model_files import a_model_file
+from tests.builders.pages import as_
 from tests.builders.records import a_benchmark_file, an_attempt
 from tests.fakes.cluster import board
 from tests.integration.test_api_benchmarks import refusal
@@ -131,6 +133,14 @@ def test_the_job_names_it_as_the_model(api: Api) -> None:
     )
     request = a_request(description=benchmark.description, files=files)
     assert environment(request, "http://x")["MODEL_FILENAME"] == "llama.zip"
+
+
+def test_its_page_lists_it_with_its_role(api: Api) -> None:
+    benchmark_id = api.submit(**GENAI)
+    sha256 = stored(api, benchmark_id).model_sha256 or ""
+    shown = " ".join(as_(api).get(f"/ui/benchmarks/{benchmark_id}").text.split())
+    file = r'llama\.zip</bdi> <span class="hint">language model, [0-9.]+ KiB, SHA-256 '
+    assert re.search(file + sha256[:8], shown)
 
 
 def test_it_has_a_limit_of_its_own(api: Api, archive: bytes) -> None:
