@@ -134,6 +134,8 @@ def tick_text(value: float) -> str:
 
 def columns_of(text: str) -> int:
     """Return the width of a text: wide characters, such as Chinese ones, count twice."""
+    if text.isascii():
+        return len(text)
     return sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 

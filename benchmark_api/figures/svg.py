@@ -223,24 +223,37 @@ def _fitting(label: str, x: float, y: float) -> str:
 def _marker(x: float, y: float, verdict: str, colour: str, shape: str) -> str:
     """Return a marker: hollow for invalid, half filled for suspect."""
     r = _RADIUS
-    paths = {
-        "square": f"M{x - r:.1f} {y - r:.1f}h{2 * r}v{2 * r}h{-2 * r}z",
-        "triangle": f"M{x:.1f} {y - r - 1:.1f}l{r + 1} {2 * r + 1}h{-2 * r - 2}z",
-        "triangle-down": f"M{x:.1f} {y + r + 1:.1f}l{r + 1} {-2 * r - 1}h{-2 * r - 2}z",
-        "diamond": f"M{x:.1f} {y - r - 1:.1f}l{r + 1} {r + 1}l{-r - 1} {r + 1}l{-r - 1} {-r - 1}z",
-        "plus": f"M{x - 1.7:.1f} {y - r - 1:.1f}h3.4v3.3h3.3v3.4h-3.3v3.3h-3.4v-3.3h-3.3v-3.4h3.3z",
-        "cross": f"M{x - r:.1f} {y - r:.1f}l4 1.6l4 -1.6l-1.6 4l1.6 4l-4 -1.6l-4 1.6l1.6 -4z",
-        "bar": f"M{x - 2:.1f} {y - r - 2:.1f}h4v{2 * r + 4}h-4z",
-    }
-    circle = f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
     fill = "none" if verdict in MARKS else colour
     drawn = (
-        f'<path class="edgeyard-mark {_verdict(verdict)}" d="{paths.get(shape, circle)}"'
+        f'<path class="edgeyard-mark {_verdict(verdict)}" d="{_outline(x, y, shape)}"'
         f' fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
     )
     if verdict == "suspect":
         drawn += f'<path d="M{x:.1f} {y - r:.1f}a{r} {r} 0 0 0 0 {2 * r}z" fill="{colour}"/>'
     return drawn
+
+
+def _outline(x: float, y: float, shape: str) -> str:
+    """Return the path of a marker's shape; of one that is not known, a circle."""
+    r = _RADIUS
+    match shape:
+        case "square":
+            return f"M{x - r:.1f} {y - r:.1f}h{2 * r}v{2 * r}h{-2 * r}z"
+        case "triangle":
+            return f"M{x:.1f} {y - r - 1:.1f}l{r + 1} {2 * r + 1}h{-2 * r - 2}z"
+        case "triangle-down":
+            return f"M{x:.1f} {y + r + 1:.1f}l{r + 1} {-2 * r - 1}h{-2 * r - 2}z"
+        case "diamond":
+            return f"M{x:.1f} {y - r - 1:.1f}l{r + 1} {r + 1}l{-r - 1} {r + 1}l{-r - 1} {-r - 1}z"
+        case "plus":
+            start = f"M{x - 1.7:.1f} {y - r - 1:.1f}"
+            return f"{start}h3.4v3.3h3.3v3.4h-3.3v3.3h-3.4v-3.3h-3.3v-3.4h3.3z"
+        case "cross":
+            start = f"M{x - r:.1f} {y - r:.1f}"
+            return f"{start}l4 1.6l4 -1.6l-1.6 4l1.6 4l-4 -1.6l-4 1.6l1.6 -4z"
+        case "bar":
+            return f"M{x - 2:.1f} {y - r - 2:.1f}h4v{2 * r + 4}h-4z"
+    return f"M{x - r:.1f} {y:.1f}a{r} {r} 0 1 0 {2 * r} 0a{r} {r} 0 1 0 {-2 * r} 0z"
 
 
 # --- alternatives ---------------------------------------------------------------------------------
