@@ -49,18 +49,23 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     except InvalidInput as error:
         wrong["cursor"] = str(error)
     items = found.items if found else []
+    columns = [
+        name for name in FIGURES if any(each.metrics.get(name) is not None for each in items)
+    ]
     return page(
         request,
         "simulations",
         caller,
         status=422 if wrong else 200,
         found=found,
-        columns=[
-            (name, heading)
-            for name, heading in FIGURES.items()
-            if any(each.metrics.get(name) is not None for each in items)
+        headings=[FIGURES[name] for name in columns],
+        rows=[
+            (
+                each,
+                [(FIGURES[name], figure_text(name, each.metrics.get(name))) for name in columns],
+            )
+            for each in items
         ],
-        text=figure_text,
         query=query,
         wrong=wrong,
         filtered=bool(set(query) - {"cursor"}),

@@ -95,7 +95,7 @@ def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
     ]
     elsewhere = {None, act.board, act.benchmark_id, act.user_id, act.reason}
     return [
-        (name, before, after)
+        (name.replace("_", " "), before, after)
         for name, before, after in (*subjects, *shown)
         if before != after and not (before is None and after in elsewhere)
     ]

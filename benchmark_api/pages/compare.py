@@ -20,7 +20,15 @@ from edgeyard.benchmark_api.figures.axes import labels, number_text
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
 from edgeyard.benchmark_api.figures.results import axis_of, baseline_figure, front_figures
 from edgeyard.benchmark_api.figures.svg import svg_document, svg_figure
-from edgeyard.benchmark_api.pages.page import items_of_page, number, page, page_number, plain, size
+from edgeyard.benchmark_api.pages.page import (
+    capitalized,
+    items_of_page,
+    number,
+    page,
+    page_number,
+    plain,
+    size,
+)
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
@@ -421,7 +429,7 @@ def columns(
     own = [name for name in differing if name not in _OWN_COLUMNS]
     if "inputs" in own and not _are_varied(rows, "inputs"):
         own.remove("inputs")
-    found = [(name, _capitalized(WORKLOAD[name])) for name in own]
+    found = [(name, capitalized(WORKLOAD[name])) for name in own]
     for name in _IN_TABLE:
         heading, of = _COLUMNS[name]
         texts = {of(row) for row in rows}
@@ -450,14 +458,14 @@ def facts(
     found = [
         ("Model", [each.model for each in lines]),
         ("Board", [each.board for each in lines]),
-        ("Measured", ["" if same else _capitalized(each) for each in titles]),
+        ("Measured", ["" if same else capitalized(each) for each in titles]),
         (
-            _capitalized(max(titles)) if same else "Number",
+            capitalized(max(titles)) if same else "Number",
             [each.measured for each in lines],
         ),
         ("Ratio to A", ["", *(each.compared(lines[0]) for each in lines[1:])]),
         *(
-            (_capitalized(WORKLOAD[name]), [workload_text(row, name) for row in ordered])
+            (capitalized(WORKLOAD[name]), [workload_text(row, name) for row in ordered])
             for name in WORKLOAD
         ),
         *((heading, [of(row) for row in ordered]) for heading, of in _COLUMNS.values()),
@@ -468,10 +476,6 @@ def facts(
         for name, texts in found
         if any(texts) and not (only and len(set(texts)) == 1 and len(texts) > 1)
     ]
-
-
-def _capitalized(name: str) -> str:
-    return name[:1].upper() + name[1:]
 
 
 def _reasons(row: Record) -> str:

@@ -10,14 +10,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from html import escape
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import jinja2
 from fastapi import Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.routing import Match
 
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
@@ -35,6 +34,7 @@ from edgeyard.benchmark_api.pages.measured import (
 )
 from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.sdk.energy import energy_sentence
 from edgeyard.scheduler.model.times import time_text
 
@@ -270,11 +270,14 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("edgeyard.templates", "pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        auto_reload=False,  # each page would look at the files of its templates
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.globals["asset"] = assets.url
     environment.globals["has_simulator"] = _has_simulator()
+    environment.globals["state"] = state
+    environment.globals["name_of"] = name_of
     environment.filters.update(
         words=words,
         type_words=type_words,
@@ -284,6 +287,7 @@ def _environment() -> jinja2.Environment:
         numbers_in_words=numbers_in_words,
         generation_sentence=generation_sentence,
         plain=plain,
+        capitalized=capitalized,
         when=when,
         duration=duration,
         number=number,
@@ -316,9 +320,25 @@ def items_of_page(items: Sequence[_T], number: int, size: int) -> tuple[Sequence
     return items[size * (number - 1) : size * number], max(1, -(-len(items) // size))
 
 
-def words(text: object, limit: int = MAX_TEXT) -> Markup:
-    """Return a text of somebody as HTML: as `plain`, in its own direction of writing."""
-    return Markup(f"<bdi>{escape(plain(text, limit))}</bdi>")
+def words(text: object, limit: int = MAX_TEXT) -> Markup | str:
+    """Return a text of somebody for HTML: as `plain`, in its own direction of writing."""
+    shown = plain(text, limit)
+    if shown.isascii():  # has no letters of another direction
+        return shown
+    return Markup(f"<bdi>{escape(shown)}</bdi>")
+
+
+def state(word: object) -> Markup:
+    """Return a state or a verdict as HTML; the style sheet colours it by its class."""
+    shown = escape(str(word))
+    return Markup(f'<span class="state {shown}">{shown}</span>')
+
+
+def name_of(benchmark: shapes.ListedBenchmark) -> Markup:
+    """Return the link to the page of a benchmark: its name, otherwise its id."""
+    benchmark_id = benchmark.benchmark_id
+    shown = escape(words(benchmark.name or benchmark_id, 80))
+    return Markup(f'<a href="/ui/benchmarks/{quote(benchmark_id, safe="")}">{shown}</a>')
 
 
 def plain(text: object, limit: int = MAX_TEXT) -> str:
@@ -336,6 +356,11 @@ def plain(text: object, limit: int = MAX_TEXT) -> str:
         else each
         for each in cut
     )
+
+
+def capitalized(text: str) -> str:
+    """Return a text with a capital letter at its beginning; all others stay as they are."""
+    return text[:1].upper() + text[1:]
 
 
 def type_words(benchmark_type: object) -> str:
@@ -358,7 +383,8 @@ def when(time: datetime | None, missing: str = "–") -> Markup | str:
     """Return a time in UTC, with its zone, as a ``<time>``."""
     if time is None:
         return missing
-    return Markup(f'<time datetime="{time.isoformat()}">{time_text(time)}</time>')
+    text = time_text(time)
+    return Markup(f'<time datetime="{text[:10]}T{text[11:19]}Z">{text}</time>')
 
 
 def duration(seconds: float | None) -> str:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 def time_text(at: datetime) -> str:
     """Return a time to the second: ``2026-11-21 12:05:00 UTC``."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{at.astimezone(UTC).isoformat(' ', 'seconds')[:19]} UTC"
 
 
 def minute_text(at: datetime) -> str:
     """Return a time to the minute: ``2026-11-21 12:05 UTC``."""
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{at.astimezone(UTC).isoformat(' ', 'minutes')[:16]} UTC"

@@ -19,7 +19,7 @@ class Browser:
     opened: ClassVar[list[httpx.Client]] = []
 
     def __init__(self, api: Api) -> None:
-        self.http = httpx.Client(base_url=api.url, trust_env=False)
+        self.http = httpx.Client(base_url=api.url, timeout=20, trust_env=False)
         self.opened.append(self.http)
 
     def get(self, path: str) -> httpx.Response:

@@ -217,7 +217,7 @@ def test_the_first_page_says_what_the_lab_is(api: Api) -> None:
     assert (answer.status_code, answer.headers["location"]) == (307, "/ui")
     text = browser.get("/ui").text
     assert "Edgeyard lab" in text
-    assert "<strong>2</strong> <bdi>rpi4b</bdi>" in text
+    assert "<strong>2</strong> rpi4b" in text
     assert 'action="/ui/sign-in"' in text
     assert "rpi4b-0001" not in text  # boards' names are for who is signed in
 
@@ -390,9 +390,9 @@ def test_an_operator_reads_who_did_what_when_from_where_and_why(api: Api) -> Non
     browser.post(f"{where}/resume", where)
     assert '<a href="/ui/events?board=rpi5-0001-0001">' in browser.get(where).text
     shown = browser.get("/ui/events?board=rpi5-0001-0001&type=board.drained").text
-    for text in ("Reason: <bdi>loud fan", "drained", "→", "127.0.0.1", "page", " UTC</time>"):
+    for text in ("Reason: loud fan", "drained", "→", "127.0.0.1", "page", " UTC</time>"):
         assert text in shown
-    assert "no</bdi> → <bdi>yes" in shown
+    assert "no → yes" in shown
     assert "A drained board was put back" not in shown
     assert 'href="/ui/events" aria-current="page"' in shown
 
@@ -427,7 +427,7 @@ def test_many_boards_are_shown_page_by_page(api: Api, monkeypatch: pytest.Monkey
 def test_others_see_their_own_acts_without_a_link_in_the_navigation(api: Api) -> None:
     api.submit()
     shown = as_(api, "bob").get("/ui/events").text
-    assert "<bdi>alice</bdi>" not in shown
+    assert "alice" not in shown
     assert ">Log of acts</a>" not in shown
     benchmark_id = api.submit()
     api.as_("operator").post(f"/v1/benchmarks/{benchmark_id}/cancel")
@@ -537,7 +537,7 @@ def test_a_refused_form_names_each_mistake_once_and_leads_back_to_its_page(api: 
     assert refused.text.count("is no number of hours") == 1
     assert f'<a href="{page}">Go back</a>' in refused.text
     share = as_(api, "alice").post("/ui/shares", "/ui/shares", benchmark_id="x", days="366")
-    assert "<strong><bdi>Days</bdi></strong>" in share.text
+    assert "<strong>Days</strong>" in share.text
     assert "1 to 365" in share.text
 
 
@@ -678,7 +678,7 @@ def test_who_waits_is_named_and_why_is_in_plain_words(api: Api) -> None:
     benchmark_id = api.submit(name="tonight", start_time=start)
     api.engine.order = (benchmark_id,)
     browser = as_(api, "operator")
-    assert "<bdi>tonight</bdi></a>" in browser.get("/ui/queue").text
+    assert "tonight</a>" in browser.get("/ui/queue").text
     browser.post(
         "/ui/boards/rpi4b-0001-0002/lease",
         "/ui/boards/rpi4b-0001-0002",
@@ -688,5 +688,5 @@ def test_who_waits_is_named_and_why_is_in_plain_words(api: Api) -> None:
     text = browser.get("/ui/events?type=board.leased").text
     changed = text[text.index("Before and after</th>") :]
     assert "a new fan" in changed
-    assert re.search(r"until</bdi>: <bdi>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC</bdi>", changed)
+    assert re.search(r"until: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", changed)
     assert "none →" not in changed

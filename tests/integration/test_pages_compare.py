@@ -86,7 +86,7 @@ def test_two_results_are_next_to_each_other_and_can_be_swapped(browser: Browser)
     again = shown(browser, swapped)
     assert "0.67× (" in again
     assert ", better" in again
-    assert again.index("<bdi>rpi4b-0001-0002") < again.index("<bdi>rpi4b-0001-0001")
+    assert again.index("rpi4b-0001-0002") < again.index("rpi4b-0001-0001")
 
 
 def test_only_what_differs_leaves_out_equal_facts_and_noise(browser: Browser) -> None:
@@ -112,9 +112,9 @@ def test_a_baseline_is_chosen_by_a_form_whose_address_is_the_whole_state(browser
 def test_formats_of_one_model_stand_in_one_row(browser: Browser) -> None:
     ids = "&".join(f"benchmark_id={each}" for each in ("a", "b", "lite"))
     text = shown(browser, f"/ui/compare?{ids}&across=engine")
-    row = re.search(r'<tr><th scope="row"><bdi>mobilenet</bdi>[^\n]*?rpi4b-0001-0001.*?</tr>', text)
+    row = re.search(r'<tr><th scope="row">mobilenet[^\n]*?rpi4b-0001-0001.*?</tr>', text)
     assert row
-    assert '<th scope="col"><bdi>ort</bdi></th><th scope="col"><bdi>tflite</bdi></th>' in text
+    assert '<th scope="col">ort</th><th scope="col">tflite</th>' in text
     assert row[0].count('<a href="/ui/benchmarks/') == 2
     assert "0.80×" in row[0]
 
@@ -291,7 +291,7 @@ def test_hostile_texts_are_shown_as_texts(api: Api, browser: Browser) -> None:
 
 def headline(text: str) -> str:
     """The large number of a page."""
-    found = re.search(r'<strong class="big">([^<]+)</strong> <bdi>([^<]+)</bdi>', text)
+    found = re.search(r'<strong class="big">([^<]+)</strong> ([^<]+)', text)
     assert found
     return f"{found[1]} {found[2]}"
 
@@ -307,7 +307,7 @@ def test_lists_of_benchmarks_show_the_primary_metric(browser: Browser) -> None:
 def test_a_result_shows_its_primary_metric_first(browser: Browser, api: Api) -> None:
     text = shown(browser, "/ui/benchmarks/speech")
     assert headline(text) == "0.93 words heard right"
-    assert "<dt><bdi>median latency</bdi></dt><dd>77.7 ms</dd>" in text
+    assert "<dt>median latency</dt><dd>77.7 ms</dd>" in text
     assert headline(shown(browser, "/ui/benchmarks/a")).startswith("10 ms median latency")
     made = api.as_().post("/v1/shares", json={"benchmark_ids": ["speech", "speech-2"]}).json()
     text = Browser(api).get(made["url"].removeprefix(api.url)).text
@@ -318,8 +318,8 @@ def test_a_result_shows_its_primary_metric_first(browser: Browser, api: Api) -> 
 
 def test_two_results_with_other_metrics_have_their_own_titles(browser: Browser) -> None:
     text = shown(browser, "/ui/compare?benchmark_id=a&benchmark_id=speech")
-    assert "Median latency</bdi>" in text
-    assert "Words heard right</bdi>" in text
+    assert "Median latency" in text
+    assert "Words heard right" in text
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,9 @@ def test_an_operator_promotes_a_model_reads_its_report_and_rolls_it_back(api: Ap
     assert retired.state is ModelState.RETIRED
     assert "it is worse on rpi5" in retired.reason
     acts = browser.get("/ui/events?type=model.changed").text
-    assert "Reason: <bdi>it is worse on rpi5" in acts
-    assert "Reason: <bdi>good " in acts
-    assert f"model</bdi>: <bdi>failure/{version}</bdi>" in acts, "which model is stated"
+    assert "Reason: it is worse on rpi5" in acts
+    assert "Reason: good " in acts
+    assert f"model: failure/{version}" in acts, "which model is stated"
 
 
 def test_simulations_are_listed_with_figures_and_link_to_their_reports(api: Api) -> None:
@@ -116,7 +116,7 @@ def test_simulations_are_listed_with_figures_and_link_to_their_reports(api: Api)
     assert "1 min 15 s" in text
     assert text.count('href="/ui/simulations/run-') == 2
     report = browser.get("/ui/simulations/run-one").text
-    assert "<dt><bdi>mean wait s</bdi></dt><dd><bdi>1 min 15 s</bdi></dd>" in report
+    assert "<dt>mean wait s</dt><dd>1 min 15 s</dd>" in report
     for shown in (text, report):
         parts = Parts()
         parts.feed(shown)
