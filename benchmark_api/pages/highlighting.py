@@ -6,6 +6,8 @@ import re
 
 from markupsafe import Markup
 
+from edgeyard.benchmark_api.pages.page import plain
+
 _TOKENS = re.compile(
     r"(?P<comment>#[^\n]*|//[^\n]*)"
     r'|(?P<text>"(?:\\.|[^"\\\n])*")'
@@ -18,8 +20,8 @@ _DECIDED = re.compile(r"^\s*(priority\s*=|constraint\s*\{|affinity\s*\{|device\s
 
 
 def highlighted(hcl: str) -> Markup:
-    """Return a job's text as HTML, a ``<span>`` for each line."""
-    return Markup("\n").join(_line(each) for each in hcl.splitlines())
+    """Return a job's text as HTML, a ``<span>`` for each line; control characters as in `plain`."""
+    return Markup("\n").join(_line(each) for each in plain(hcl, len(hcl)).splitlines())
 
 
 def _line(line: str) -> Markup:
