@@ -6,7 +6,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
-from edgeyard.benchmark_api.pages.page import number, page, type_words
+from edgeyard.benchmark_api.pages.page import (
+    items_of_page,
+    number,
+    page,
+    page_number,
+    type_words,
+)
 from edgeyard.benchmark_api.pages.spreadsheets import csv_file
 from edgeyard.benchmark_api.routes import lab
 from edgeyard.benchmark_api.routes.context import Ctx
@@ -14,8 +20,10 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 
 router = APIRouter(include_in_schema=False)
 
+PAGE = 100
+"""Benchmarks that one page lists."""
 LIMIT = 500
-"""Benchmarks that the page lists; the CSV lists `MAX_CSV`."""
+"""Benchmarks that all pages list; the CSV lists `MAX_CSV`."""
 MAX_CSV = 10_000
 
 _COLUMNS = (
@@ -29,13 +37,19 @@ _COLUMNS = (
 def queue(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Who waits, why, and when each is expected to start."""
     found = lab.queue(caller, context, limit=LIMIT).content
+    here = page_number(request.query_params.get("page", ""))
+    shown, last = items_of_page(found.items, here, PAGE)
     return page(
         request,
         "queue",
         caller,
         queue=found,
-        rows=[(each, _about(each), _parts(each)) for each in found.items],
+        rows=[(each, _about(each), _parts(each)) for each in shown],
+        waiting=len(found.items),
         limit=LIMIT,
+        here=here,
+        last=last,
+        own_page=f"/ui/queue?page={here}" if here > 1 else "/ui/queue",
     )
 
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from deploy import vendor_htmx
 from edgeyard.benchmark_api import pages
 from edgeyard.benchmark_api.extensions import server_pages
-from edgeyard.benchmark_api.pages import boards
+from edgeyard.benchmark_api.pages import boards, queue
 from edgeyard.benchmark_api.routes.browser_sessions import first_token
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, running
@@ -571,6 +571,25 @@ def test_messages_are_subscribed_to_with_mistakes_beside_their_fields(api: Api) 
     assert Browser(api).http.post(page, data=campaign).status_code == 401
 
 
+def test_a_subscription_is_made_and_removed_by_its_page(api: Api) -> None:
+    hook = {"url": "https://example.org/hook"}
+    assert api.as_("alice").put("/v1/users/alice/webhook", json=hook).is_success
+    browser, page, board = as_(api), "/ui/subscriptions", "rpi5-0001-0001"
+    made = browser.post(page, page, topic="board", channel="webhook", about=board)
+    assert made.status_code == 303
+    listed = browser.get(made.headers["location"]).text
+    assert "You are subscribed" in listed
+    row = re.search(rf'data-label="About">{board}</td>.*?action="([^"]+/remove)"', listed, re.S)
+    assert row
+    assert as_(api, "bob").post(row[1], page).status_code == 404
+    removed = browser.post(row[1], page)
+    assert removed.status_code == 303
+    left = browser.get(removed.headers["location"]).text
+    assert "The subscription is removed" in left
+    assert f'data-label="About">{board}</td>' not in left
+    assert browser.post(row[1], page).status_code == 404
+
+
 def test_empty_states_say_the_next_step(api: Api) -> None:
     made = api.as_("operator").post("/v1/users", json={"user_id": "newcomer"})
     assert made.status_code == 201
@@ -654,6 +673,32 @@ def test_the_queue_is_a_table_for_spreadsheets_without_formulas(api: Api) -> Non
     assert answer.headers["content-type"].startswith("text/csv")
     assert benchmark_id in answer.text
     assert answer.text.splitlines()[0].startswith("position,benchmark_id,user_id,priority")
+
+
+def test_a_long_queue_is_shown_page_by_page_with_one_form_for_all_rows(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "PAGE", 2)
+    ids = [api.submit() for _ in range(3)]
+    api.engine.order = tuple(ids)
+    browser = as_(api, "alice")
+    try:
+        first = browser.get("/ui/queue").text
+        assert "Page 1 of 2: 3 benchmarks" in first
+        (following,) = re.findall(r'rel="next" href="([^"]+)"', first)
+        second = browser.get(following).text
+        assert "No more wait" in browser.get("/ui/queue?page=9").text
+        assert browser.get("/ui/queue?page=x").text.count("Page 1 of 2") == 1
+    finally:
+        api.engine.order = ()
+    listed = [re.findall(r'<tr id="of-([^"]+)"', text) for text in (first, second)]
+    assert listed == [ids[:2], ids[2:]]
+    assert f'<input type="hidden" name="next" value="{following}">' in second, "acts lead back here"
+    for text in (first, second):
+        assert text.count('name="user_priority"') == 1
+        default_button = re.search(r"<button[^>]*>", text[text.index('id="acts"') :])
+        assert default_button
+        assert "disabled" in default_button[0], "Enter in a field does nothing to the first row"
 
 
 def test_an_open_page_learns_of_changes(api: Api) -> None:
