@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 
 import msgspec
@@ -160,14 +160,14 @@ def install(app: FastAPI) -> None:
             try:
                 rate_limits.count_failure(request.scope)
             except RateLimited as limited:
-                return _for_client(request, problem_of(limited))
-        return _for_client(request, problem_of(error))
+                return await _for_client(request, problem_of(limited))
+        return await _for_client(request, problem_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def parameters(request: Request, error: RequestValidationError) -> Response:
         found = field_errors(error.errors(), {})
         answer = problem(422, "invalid_input", "; ".join(map(str, found)), found)
-        return _for_client(request, answer)
+        return await _for_client(request, answer)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
@@ -182,7 +182,7 @@ def install(app: FastAPI) -> None:
             detail.get(error.status_code, str(error.detail)),
             headers=error.headers,
         )
-        return _for_client(request, answer)
+        return await _for_client(request, answer)
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:
@@ -191,18 +191,18 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         # Starlette's outermost middleware logs it with its traceback by raising it again.
-        return _for_client(request, problem(500, "internal", _INTERNAL))
+        return await _for_client(request, problem(500, "internal", _INTERNAL))
 
 
-def _for_client(request: Request, answer: ProblemAnswer) -> Response:
+async def _for_client(request: Request, answer: ProblemAnswer) -> Response:
     """Return an error in the form that the door states it in, by its path."""
     if request.url.path.startswith("/api/"):
         return _with_error(answer)
-    page: Callable[[Request, ProblemAnswer], Response] | None = getattr(
+    page: Callable[[Request, ProblemAnswer], Awaitable[Response]] | None = getattr(
         request.app.state, "problem_page", None
     )
     if page is not None and (request.url.path + "/").startswith("/ui/"):
-        return page(request, answer)
+        return await page(request, answer)
     return answer
 
 

@@ -103,11 +103,11 @@ def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
 
 def _value(values: Mapping[str, object], name: str) -> str | None:
     value = values.get(name)
+    if value in (None, ""):
+        return None
     if isinstance(value, str):
         at = moment(values, name) if _TIME.match(value) else None
         return value if at is None else time_text(at)
-    if value is None:
-        return None
     if isinstance(value, bool):
         return "yes" if value else "no"
     return json.dumps(value, ensure_ascii=False)

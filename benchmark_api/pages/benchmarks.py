@@ -148,7 +148,10 @@ async def why(request: Request, benchmark_id: _Id, caller: BrowserUser, context:
         found = (
             await inspection.explanation(shown.benchmark_id, caller, context, changes=True)
         ).content
-    except (NotFound, Conflict) as error:
+    except NotFound:
+        kept = "any more" if shown.status in TERMINAL else "yet"
+        trouble = f"No decision on it is known {kept}."
+    except Conflict as error:
         trouble = str(error)
     verdicts = found.verdicts if found else []
     chosen = found.chosen_uid if found else None

@@ -13,7 +13,7 @@ from fastapi import Depends, Request
 from edgeyard.benchmark_api.acts import state_reason
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, browser_caller, token_hash
 from edgeyard.benchmark_api.routes.context import RawBody, read_small
-from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated
+from edgeyard.errors import Forbidden, InvalidInput, NotAuthenticated, TooLarge
 
 FORM_COOKIE = "edgeyard_form"
 """Cookie of somebody who is not signed in, which forms for signing in are bound to."""
@@ -118,7 +118,10 @@ def check_sent(request: Request, form: Form, cookie: str) -> None:
 
 
 async def _fields(request: Request) -> Form:
-    body = await read_small(request, MAX_FORM_BYTES)
+    try:
+        body = await read_small(request, MAX_FORM_BYTES)
+    except TooLarge as error:
+        raise TooLarge("the form", MAX_FORM_BYTES) from error
     try:
         pairs = parse_qsl(
             body.data.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -278,8 +279,8 @@ def _field(name: str, schema: Mapping[str, Any]) -> JobField:
         kind = "number"
     return JobField(
         name=name,
-        label=_LABELS.get(name, name.replace("_", " ").capitalize()),
-        text=schema.get("description", ""),
+        label=_label(name),
+        text=_NAME.sub(_as_label, schema.get("description", "")),
         kind=kind,
         choices=choices,
         accepts=_accepts(name, kind, options, schema.get("default")),
@@ -287,6 +288,20 @@ def _field(name: str, schema: Mapping[str, Any]) -> JobField:
         suggests=any(each.get("maxLength") == _FILE_NAME for each in options) and "url" not in name,
         is_duration=any(each.get("maximum") == MAX_DURATION_S for each in options),
     )
+
+
+def _label(name: str) -> str:
+    return _LABELS.get(name, name.replace("_", " ").capitalize())
+
+
+_NAME = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+"""The name of a field in a sentence of the schema, or of something else."""
+
+
+def _as_label(found: re.Match[str]) -> str:
+    """Return the name of a field as the form calls it; all else as it is."""
+    name = found.group()
+    return f"“{_label(name)}”" if name in _properties() else name
 
 
 _FILE_NAME = 2048

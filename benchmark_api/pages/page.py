@@ -19,7 +19,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from markupsafe import Markup, escape
 from starlette.routing import Match
 
-from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller
+from edgeyard.benchmark_api.auth import SESSION_COOKIE, Caller, browser_caller
 from edgeyard.benchmark_api.figures.concurrency import concurrency_sentence
 from edgeyard.benchmark_api.figures.load import load_sentence
 from edgeyard.benchmark_api.figures.soaks import soak_sentence
@@ -36,6 +36,7 @@ from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.sdk.energy import energy_sentence
+from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.model.times import time_text
 
 _T = TypeVar("_T")
@@ -165,7 +166,9 @@ def page(
             }
         )
     )
-    text = text.replace(">–</td>", " data-none>–</td>")  # phones leave out what is not there
+    text = text.replace(
+        f">{_NONE}</td>", f" data-none>{_NONE}</td>"
+    )  # phones leave out what is not there
     answer = HTMLResponse(
         status_code=status,
         headers={
@@ -221,7 +224,7 @@ def see_other(path: str, done: str = "") -> Response:
     return RedirectResponse(path + (f"{joint}done={done}" if done else ""), 303)
 
 
-def problem_page(request: Request, answer: ProblemAnswer) -> Response:
+async def problem_page(request: Request, answer: ProblemAnswer) -> Response:
     """Return an error as a page, with what to do about it."""
     found = json.loads(bytes(answer.body))
     reading = request.method == "GET"
@@ -229,7 +232,7 @@ def problem_page(request: Request, answer: ProblemAnswer) -> Response:
     if back is None:
         back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         back = back if reading else _page_above(request)
-    caller: Caller | None = getattr(request.state, "caller", None)
+    caller = await _caller_of(request, answer)
     typed: Mapping[str, str] = getattr(request.state, "typed", {})
     shown = page(
         request,
@@ -246,6 +249,20 @@ def problem_page(request: Request, answer: ProblemAnswer) -> Response:
         if name in answer.headers:
             shown.headers[name] = answer.headers[name]
     return shown
+
+
+async def _caller_of(request: Request, answer: ProblemAnswer) -> Caller | None:
+    """Return who is signed in; None: nobody, or the error is about that.
+
+    A page that does not exist has no route that finds it out.
+    """
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is not None or answer.status_code != 404 or SESSION_COOKIE not in request.cookies:
+        return caller
+    try:
+        return await browser_caller(request)
+    except EdgeyardError:
+        return None
 
 
 def _page_above(request: Request) -> str:
@@ -320,10 +337,14 @@ def items_of_page(items: Sequence[_T], number: int, size: int) -> tuple[Sequence
     return items[size * (number - 1) : size * number], max(1, -(-len(items) // size))
 
 
+_NONE = "–"
+"""Stands where a table has nothing to show."""
+
+
 def words(text: object, limit: int = MAX_TEXT) -> Markup | str:
     """Return a text of somebody for HTML: as `plain`, in its own direction of writing."""
     shown = plain(text, limit)
-    if shown.isascii():  # has no letters of another direction
+    if shown.isascii() or shown == _NONE:  # no letters of another direction
         return shown
     return Markup(f"<bdi>{escape(shown)}</bdi>")
 

@@ -79,6 +79,8 @@ def test_the_form_has_a_field_for_each_of_the_schema_with_its_limits(api: Api) -
         assert text in page, text
     for choice in ("loose", "filtered", "strict", "reschedule", "notify"):
         assert f'<option value="{choice}"' in page
+    assert "Instead of “Timed inferences”" in page, "fields are called as their labels"
+    assert "nb_inference:" not in page
     assert 'name="target.rpi5"' in page
     assert 'name="runtime.ort"' in page
     assert 'data-label="ort"' in page  # names the engine of a cell where a phone hides columns
