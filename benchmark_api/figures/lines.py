@@ -145,6 +145,27 @@ class LineFigure:
         return f"{datetime.fromtimestamp(x, UTC):{'%m-%d %H:%M' if short else '%Y-%m-%d'}}"
 
 
+def numbered(places: Sequence[float], gap: float) -> list[tuple[str, float]]:
+    """Return the numbers of marks, from left to right, and the middle of each.
+
+    Args:
+        places: Of the marks, in their order.
+        gap: Marks that are nearer to each other have their numbers in one text, such as "1, 2".
+    """
+    groups: list[list[float]] = []
+    for x in places:
+        if groups and x - groups[-1][-1] < gap:
+            groups[-1].append(x)
+        else:
+            groups.append([x])
+    found, first = [], 1
+    for group in groups:
+        numbers = range(first, first + len(group))
+        found.append((", ".join(map(str, numbers)), (group[0] + group[-1]) / 2))
+        first += len(group)
+    return found
+
+
 def run_figure(
     title: str, axis: Axis, warm_up: Sequence[float], measured: Sequence[float]
 ) -> LineFigure:

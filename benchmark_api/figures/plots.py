@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.figures.axes import (
 )
 from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
-from edgeyard.benchmark_api.figures.lines import LineFigure
+from edgeyard.benchmark_api.figures.lines import LineFigure, numbered
 from edgeyard.benchmark_api.figures.palette import colour_of
 from edgeyard.benchmark_api.printing import printable
 
@@ -28,6 +28,9 @@ _WIDE_FONTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Sou
 """Fonts with Chinese, Japanese and Korean characters, of which those that exist are used."""
 
 _GREY = "#767676"
+
+_NUMBER = 0.02
+"""Width of the number of a mark, as a share of the axis."""
 
 
 Drawable = IntervalFigure | LineFigure | FrontFigure | Sequence[LineFigure]
@@ -239,9 +242,11 @@ def _leader(colour: str) -> dict[str, object]:
 
 def _remarks(axes: Any, figure: LineFigure) -> None:
     """Draw the warm-up and the marks, and write below the axis what they mean."""
-    for number, mark in enumerate(figure.marks, start=1):
-        axes.axvline(mark.x, color="black", lw=0.8, ls=":")
-        axes.annotate(str(number), (mark.x, 1.0), xycoords=("data", "axes fraction"), fontsize=8,
+    places, scale = [mark.x for mark in figure.marks], figure.x_scale
+    for x in dict.fromkeys(places):
+        axes.axvline(x, color="black", lw=0.8, ls=":")
+    for numbers, x in numbered(places, _NUMBER * (scale.high - scale.low)):
+        axes.annotate(numbers, (x, 1.0), xycoords=("data", "axes fraction"), fontsize=8,
                       ha="center", va="bottom")  # fmt: skip
     if figure.warm_up_until is not None:
         axes.axvspan(figure.x_scale.low, figure.warm_up_until, color="#888888", alpha=0.2, lw=0)

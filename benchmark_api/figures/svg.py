@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.figures.axes import (
 )
 from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure, Point
-from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series
+from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series, numbered
 from edgeyard.benchmark_api.figures.palette import colour_of, shape_of
 from edgeyard.benchmark_api.printing import printable
 
@@ -50,6 +50,9 @@ _LINE, _LABEL_COLUMNS, _LABEL_LINES, _TEXT_COLUMNS = 13, 15, 3, 50
 """Height of a line of text; columns and lines of a series' name; columns of the whole width."""
 
 _RADIUS = 4.0
+
+_NUMBER = 14
+"""Width of the number of a mark with the gap to the next one."""
 
 
 Drawable = IntervalFigure | LineFigure | FrontFigure
@@ -404,12 +407,16 @@ class _Plot:
                 f' width="{max(2.0, end - _PLOT_LEFT):.1f}" height="{self.bottom - _TOP}"'
                 ' fill-opacity="0.12"/>'
             )
-        for number, mark in enumerate(figure.marks, start=1):
-            x = self.x(mark.x)
+        places = [self.x(mark.x) for mark in figure.marks]
+        for x in dict.fromkeys(places):
             lines.append(
                 f'<path class="edgeyard-change" d="M{x:.1f} {_TOP + 12}V{self.bottom}" fill="none"'
-                f' stroke="currentColor" stroke-dasharray="2 3"/><text x="{x:.1f}" y="{_TOP + 9}"'
-                f' text-anchor="middle" font-size="10">{number}</text>'
+                ' stroke="currentColor" stroke-dasharray="2 3"/>'
+            )
+        for numbers, x in numbered(places, _NUMBER):
+            lines.append(
+                f'<text x="{x:.1f}" y="{_TOP + 9}" text-anchor="middle" font-size="10">'
+                f"{numbers}</text>"
             )
         return lines
 

@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.figures.lines import (
     Sample,
     Series,
     distribution_figure,
+    numbered,
     run_figure,
 )
 from edgeyard.benchmark_api.figures.palette import COLOURS
@@ -290,3 +291,8 @@ def test_the_same_change_of_several_boards_is_one_mark() -> None:
     metric = metric_of_row(rows[0])
     assert metric is not None
     assert [mark.text for mark in history_figure(rows, metric).marks] == ["kernel 6.6 on a, b"]
+
+
+def test_numbers_of_marks_that_would_touch_stand_in_one_text() -> None:
+    assert numbered([], 14) == []
+    assert numbered([20, 20, 60, 70, 200], 14) == [("1, 2", 20), ("3, 4", 65), ("5", 200)]
