@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +11,8 @@ from typer.main import get_command
 
 from deploy import count_lines, guarantees
 from edgeyard.benchmark_api.app import openapi_document
-from edgeyard.benchmark_api.cli import app, submitting
+from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.cli.job_flags import FIELDS_OF_FLAGS, JobFlags
 from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
 from edgeyard.benchmark_api.sdk.reference import page as sdk_page
@@ -174,30 +173,16 @@ def _job_description() -> str:
 
 
 def submit_flags() -> Mapping[str, str]:
-    """Return the flag of `edgeyard submit` for each field of the job description that has one.
-
-    Read from the command itself, where `flags` names the parameter for each field.
-    """
+    """Return the flag of `edgeyard submit` for each field of the job description that has one."""
     options = {
         str(each.name): each.opts[0]
         for each in get_command(app).commands["submit"].params  # type: ignore[attr-defined]
-        if each.opts[0].startswith("--")
     }
-    tree = ast.parse(inspect.getsource(submitting.submit))
-    (stated,) = (
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.AnnAssign | ast.Assign)
-        and isinstance(node.value, ast.Dict)
-        and ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target) == "flags"
-    )
-    found: dict[str, str] = {}
-    for key, value in zip(stated.keys, stated.values, strict=True):
-        used = [each.id for each in ast.walk(value) if isinstance(each, ast.Name)]
-        named = [options[each] for each in used if each in options]
-        if isinstance(key, ast.Constant) and named:
-            found[str(key.value)] = named[0]
-    return found
+    return {
+        field: options[name]
+        for name in JobFlags.__annotations__
+        for field in FIELDS_OF_FLAGS.get(name, (name,))
+    }
 
 
 def _table(

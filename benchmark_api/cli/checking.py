@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 from xml.etree import ElementTree
 
 import typer
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.api import items
+from edgeyard.benchmark_api.cli.job_flags import fields_of
 from edgeyard.benchmark_api.cli.output import (
     MARKS,
     Column,
@@ -40,7 +41,6 @@ from edgeyard.benchmark_api.cli.program import (
     verb,
 )
 from edgeyard.benchmark_api.printing import printable
-from edgeyard.benchmark_api.schemas import notation
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.devices.metrics import Metric
 from edgeyard.errors import EdgeyardError, InvalidInput
@@ -48,6 +48,39 @@ from edgeyard.scheduler.model.quantities import ratio
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk.gate import Check, Gate
+
+
+class CandidateFlags(TypedDict):
+    """Flags of ``check`` that set fields of the candidate's job description."""
+
+    model: Annotated[
+        str | None, typer.Option("--model", "-m", help="File, URL or name of the candidate.")
+    ]
+    runtime: Annotated[str | None, typer.Option("--runtime", "-r", help="Engine.")]
+    benchmark_type: Annotated[str | None, typer.Option("--type", "-t", help="TYPE1 or TYPE2.")]
+    target: Annotated[str | None, typer.Option(help="Family, if not the baseline's board.")]
+    target_uid: Annotated[str | None, typer.Option(help="Board, if not the baseline's.")]
+    nb_inference: Annotated[int | None, typer.Option(help="Timed runs of each run.")]
+    precision: Annotated[str | None, typer.Option(help="Precision of each run, e.g. '2 %'.")]
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", metavar="NAME=VALUE", help="Parameter of the engine."),
+    ]
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--input", metavar="NAME=SPEC", help="Random data, e.g. ids=1x128:0..30522:int."
+        ),
+    ]
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="File, URL or name (TYPE2); rows of several files or URLs follow one another."
+        ),
+    ]
+    version_tag: Annotated[
+        str | None, typer.Option(help="Version of the engine, or its beginning, e.g. 1.20.")
+    ]
 
 
 @act
@@ -74,38 +107,6 @@ def check(
     max_pairs: Annotated[
         int, typer.Option(metavar="N", help="Maximum number of pairs of runs, 3 to 100.")
     ] = 10,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", help="File, URL or name of the candidate.")
-    ] = None,
-    runtime: Annotated[str | None, typer.Option("--runtime", "-r", help="Engine.")] = None,
-    benchmark_type: Annotated[
-        str | None, typer.Option("--type", "-t", help="TYPE1 or TYPE2.")
-    ] = None,
-    target: Annotated[str | None, typer.Option(help="Family, if not the baseline's board.")] = None,
-    target_uid: Annotated[str | None, typer.Option(help="Board, if not the baseline's.")] = None,
-    nb_inference: Annotated[int | None, typer.Option(help="Timed runs of each run.")] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="Precision of each run, e.g. '2 %'.")
-    ] = None,
-    parameters: Annotated[
-        list[str] | None,
-        typer.Option("--parameter", metavar="NAME=VALUE", help="Parameter of the engine."),
-    ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--input", metavar="NAME=SPEC", help="Random data, e.g. ids=1x128:0..30522:int."
-        ),
-    ] = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="File, URL or name (TYPE2); rows of several files or URLs follow one another."
-        ),
-    ] = None,
-    version_tag: Annotated[
-        str | None, typer.Option(help="Version of the engine, or its beginning, e.g. 1.20.")
-    ] = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outcome as JUnit XML.")
     ] = None,
@@ -120,6 +121,7 @@ def check(
             "otherwise remove FILE.",
         ),
     ] = None,
+    **flags: Unpack[CandidateFlags],
 ) -> None:
     """Check that a model or setting is not slower than a baseline.
 
@@ -136,21 +138,9 @@ def check(
     """
     files = _Files(junit, markdown, comment)
     files.check()
-    flags: dict[str, object] = {
-        "model": model,
-        "runtime": asking.single(runtime, "--runtime"),
-        "benchmark_type": benchmark_type,
-        "target": asking.single(target, "--target"),
-        "target_uid": target_uid,
-        "nb_inference": nb_inference,
-        "precision": precision,
-        "parameters": notation.parameters(parameters or ()),
-        "input": notation.inputs(inputs or ()),
-        "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
-        "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
-        "version_tag": version_tag,
-    }
-    changes = {name: value for name, value in flags.items() if value not in (None, {})}
+    for name, value in (("--runtime", flags["runtime"]), ("--target", flags["target"])):
+        asking.single(value, name)
+    changes = fields_of(flags)
     if job is not None:
         from edgeyard.benchmark_api.sdk.submission import read_job_file, rebased
 

@@ -170,23 +170,19 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
     """Make a function, whose first parameter is the `Session`, a verb with the shared options."""
 
     def register(function: Callable[..., None]) -> None:
-        hints = get_type_hints(function, include_extras=True)
-        own = list(inspect.signature(function).parameters.values())[1:]
+        own = _own_parameters(function)
         is_act = getattr(function, "is_act", False)
-        flags = {one.name: _flag(one.name, hints[one.name]) for one in own}
+        flags = {one.name: _flag(one.name, one.annotation) for one in own}
         if is_act:
             flags[_REASON_PARAMETER.name] = _flag(_REASON_PARAMETER.name, Reason)
         for one in own:
-            _name_values(one.name, hints[one.name])
+            _name_values(one.name, one.annotation)
         context_parameter = inspect.Parameter(
             "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
         )
         parameters = [
             context_parameter,
-            *(
-                parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY)
-                for parameter in own
-            ),
+            *own,
             *([_REASON_PARAMETER] if is_act else ()),
             *shared_parameters(),
         ]
@@ -223,6 +219,26 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
         app.command(name, cls=_Verb, **settings)(run)
 
     return register
+
+
+def _own_parameters(function: Callable[..., None]) -> list[inspect.Parameter]:
+    """Return the parameters of a verb but its session, each by keyword, with its annotation.
+
+    The members of ``**flags: Unpack[Flags]`` come first; None stands for one that is not given.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    _, *own = inspect.signature(function).parameters.values()
+    unpacked: Mapping[str, object] = {}
+    if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD:
+        (flags,) = get_args(hints[own.pop().name])
+        unpacked = get_type_hints(flags, include_extras=True)
+    return [
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in unpacked.items()
+        ),
+        *(one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in own),
+    ]
 
 
 def check_root_options(context: typer.Context, given: Mapping[str, Any]) -> None:

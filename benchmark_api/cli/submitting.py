@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import typer
 
-from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.ci import ci_fields
+from edgeyard.benchmark_api.cli.job_flags import JobFlags, fields_of
 from edgeyard.benchmark_api.cli.output import (
     Column,
     clock_times,
@@ -28,7 +28,6 @@ from edgeyard.benchmark_api.cli.watching import (
     finish,
     wait_limit_s,
 )
-from edgeyard.benchmark_api.schemas import notation
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.errors import InvalidInput
 
@@ -46,12 +45,7 @@ _SUBMITTED_COLUMNS = (
     ),
 )
 
-Texts = list[str]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")]
-
-
-def _option(text: str, *names: str, metavar: str | None = None) -> object:
-    return typer.Option(*names, help=text, metavar=metavar)
 
 
 @act
@@ -61,191 +55,8 @@ def submit(
         Path | None,
         typer.Argument(metavar="JOB.yaml", help="Job file, YAML or JSON."),
     ] = None,
-    model: Annotated[
-        Texts | None, _option("File, URL or name; several make a matrix.", "--model", "-m")
-    ] = None,
-    runtime: Annotated[
-        Texts | None, _option("Engine, e.g. ort; several make a matrix.", "--runtime", "-r")
-    ] = None,
-    benchmark_type: Annotated[
-        str | None,
-        _option(
-            "TYPE1 latency, TYPE2 accuracy, TYPE3 training, GENAI tokens per second, or a type "
-            "that engines declare.",
-            "--type",
-            "-t",
-        ),
-    ] = None,
-    nb_inference: Annotated[int | None, _option("Minimum number of timed runs (TYPE1).")] = None,
-    precision: Annotated[
-        str | None, _option("Measure until the p50 has this precision, e.g. '2 %'.")
-    ] = None,
-    soak: Annotated[
-        str | None, _option("Run for so long and find the steady part (TYPE1), e.g. 30m.")
-    ] = None,
-    soak_window: Annotated[
-        str | None, _option("Window of a soak that has a p50 of its own; 60 s by default.")
-    ] = None,
-    concurrency: Annotated[
-        str | None,
-        _option("Callers at once, or several numbers of them, e.g. 1,2,4 (TYPE1)."),
-    ] = None,
-    load: Annotated[
-        str | None,
-        _option("Queries by LoadGen's rules (TYPE1): single-stream or server."),
-    ] = None,
-    load_bound: Annotated[
-        str | None, _option("Latency bound of a server load at its percentile, e.g. 20ms.")
-    ] = None,
-    load_percentile: Annotated[
-        float | None, _option("Percentile that counts; 90 of single-stream, 99 of server.")
-    ] = None,
-    load_duration: Annotated[
-        str | None, _option("Minimum duration of each trial of a load; 10 s by default.")
-    ] = None,
-    load_rate: Annotated[
-        float | None, _option("Queries per second of a server load, without a search.")
-    ] = None,
-    load_seed: Annotated[int | None, _option("Seed of the arrivals of a server load.")] = None,
-    dataset: Annotated[
-        Texts | None,
-        _option(
-            "File, URL or name (TYPE2, TYPE3); rows of several files or URLs follow one another."
-        ),
-    ] = None,
-    odt_config: Annotated[
-        str | None, _option("File, URL, name, or the JSON itself (TYPE3).")
-    ] = None,
-    inputs: Annotated[
-        Texts | None,
-        _option("Random data, e.g. ids=1x128:0..30522:int.", "--input", metavar="NAME=SPEC"),
-    ] = None,
-    parameters: Annotated[
-        Texts | None,
-        _option("Parameter of the engine, e.g. threads=2.", "--parameter", metavar="NAME=VALUE"),
-    ] = None,
-    sweep: Annotated[
-        Texts | None,
-        _option(
-            "Values of a parameter, e.g. threads=1,2,4; several values make a matrix.",
-            "--sweep",
-            metavar="NAME=VALUES",
-        ),
-    ] = None,
-    profile_layers: Annotated[
-        bool,
-        typer.Option("--profile-layers", help="Also measure the time of each layer (TYPE1)."),
-    ] = False,
-    keep_outputs: Annotated[
-        bool,
-        typer.Option(
-            "--keep-outputs", help="Run on the arrays of --dataset and keep the outputs (TYPE1)."
-        ),
-    ] = False,
-    version_tag: Annotated[
-        str | None, _option("Version of the engine, or its beginning, e.g. 1.20.")
-    ] = None,
-    target: Annotated[
-        Texts | None, _option("Family, e.g. rpi4b; several make a matrix.", "--target")
-    ] = None,
-    target_uid: Annotated[str | None, _option("Id of one board.")] = None,
-    count: Annotated[
-        int | None,
-        _option("Boards to run on at the same time, all or none.", metavar="N"),
-    ] = None,
-    ram: Annotated[str | None, _option("Minimum memory of the board, e.g. '4 GiB'.")] = None,
-    storage: Annotated[str | None, _option("Minimum storage of the board, e.g. '500 MB'.")] = None,
-    constraints: Annotated[
-        Texts | None,
-        _option("Further condition, e.g. 'memory.ram >= 4 GiB'.", "--constraint"),
-    ] = None,
-    affinities: Annotated[
-        Texts | None,
-        _option(
-            "Wish about the board, with its weight from -100 to 100 (default 50) before it, e.g. "
-            "'80 memory.ram >= 8 GiB'.",
-            "--affinity",
-        ),
-    ] = None,
-    spreads: Annotated[
-        Texts | None,
-        _option(
-            "Attribute over whose values the benchmarks of a campaign are spread, with its weight "
-            "from 1 to 100 (default 50) before it and percentages after it, e.g. "
-            "'${meta.rack} a=70 b=30'.",
-            "--spread",
-        ),
-    ] = None,
-    binding: Annotated[
-        str | None, _option("Binding to the board: loose, filtered or strict.")
-    ] = None,
-    if_unavailable: Annotated[
-        str | None, _option("If the board of --target-uid is unavailable: reschedule or notify.")
-    ] = None,
-    user_priority: Annotated[
-        int | None, _option("Priority from 1 to 10, the highest.", "--priority")
-    ] = None,
-    deadline: Annotated[str | None, _option("When it expires: RFC 3339, or e.g. +2h.")] = None,
-    start_time: Annotated[str | None, _option("Earliest start: RFC 3339, or e.g. +2h.")] = None,
-    queue_timeout: Annotated[str | None, _option("Maximum wait until its task starts.")] = None,
-    user_time: Annotated[str | None, _option("Maximum run time of one attempt.")] = None,
-    max_retries: Annotated[
-        int | None, _option("Maximum number of retries after a failure.")
-    ] = None,
-    user_budget: Annotated[float | None, _option("Maximum credits that it may cost.")] = None,
-    preemptible: Annotated[
-        bool | None,
-        typer.Option(
-            "--preemptible/--no-preemptible",
-            help="Whether a higher priority may preempt it.",
-        ),
-    ] = None,
-    preemptible_measuring: Annotated[
-        bool | None,
-        typer.Option(
-            "--preemptible-measuring/--no-preemptible-measuring",
-            help="Whether it may be preempted while it measures, also under spare_measuring.",
-        ),
-    ] = None,
-    job_completion_threshold: Annotated[
-        int | None, _option("May preempt lower priorities whose progress is below this, %.")
-    ] = None,
-    cron: Annotated[
-        str | None, _option("Submit repeatedly: crontab of five fields, or of Nomad's seven, UTC.")
-    ] = None,
-    prohibit_overlap: Annotated[
-        bool,
-        typer.Option(
-            "--prohibit-overlap",
-            help="Skip a firing of --cron while its previous benchmark has not ended.",
-        ),
-    ] = False,
-    cron_by: Annotated[
-        str | None, _option("Who acts at the times of --cron: edgeyard (the default) or nomad.")
-    ] = None,
-    tags: Annotated[Texts | None, _option("Tag to find it by.", "--tag")] = None,
-    name: Annotated[
-        str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
-    ] = None,
-    series: Annotated[
-        str | None,
-        _option("Lineage whose results are compared over time; default: the model's name."),
-    ] = None,
-    alerts: Annotated[
-        Literal["mail", "webhook"] | None,
-        _option("Subscribe to the alerts of its series, by mail or webhook."),
-    ] = None,
-    git_commit: Annotated[
-        str | None, _option("Commit of the model; default: what the CI's variables state.")
-    ] = None,
-    link: Annotated[
-        str | None, _option("Page about it; default: the job that the CI's variables state.")
-    ] = None,
-    benchmark_id: Annotated[
-        str | None, _option("Beginning of the benchmark's id; default: made by the server.", "--id")
-    ] = None,
     clone: Annotated[
-        str | None, _option("Start from this benchmark's description.", metavar="ID")
+        str | None, typer.Option(help="Start from this benchmark's description.", metavar="ID")
     ] = None,
     dry_run: Annotated[
         bool,
@@ -255,9 +66,14 @@ def submit(
             "the server compares it with one that it has.",
         ),
     ] = False,
+    alerts: Annotated[
+        Literal["mail", "webhook"] | None,
+        typer.Option(help="Subscribe to the alerts of its series, by mail or webhook."),
+    ] = None,
     wait: Wait = False,
     timeout: Timeout = None,
     cancel_on_timeout: CancelOnTimeout = False,
+    **flags: Unpack[JobFlags],
 ) -> None:
     """Submit a benchmark.
 
@@ -265,69 +81,15 @@ def submit(
     files are uploaded first. Several models, runtimes, targets or values of --sweep make one
     benchmark for each combination, and --count one for each board. The ids are printed on stdout.
     """
-    flags: dict[str, object] = {
-        "benchmark_id": benchmark_id,
-        "model": asking.one_or_list(model or (), commas=False),
-        "runtime": asking.one_or_list(runtime or ()),
-        "benchmark_type": benchmark_type,
-        "target": asking.one_or_list(target or ()),
-        "target_uid": target_uid,
-        "count": count,
-        "nb_inference": nb_inference,
-        "precision": precision,
-        "soak": soak,
-        "soak_window": soak_window,
-        "concurrency": concurrency,
-        "load": load,
-        "load_bound": load_bound,
-        "load_percentile": load_percentile,
-        "load_duration": load_duration,
-        "load_rate": load_rate,
-        "load_seed": load_seed,
-        "dataset": dataset[0] if dataset and len(dataset) == 1 else None,
-        "dataset_urls": list(dataset) if dataset and len(dataset) > 1 else None,
-        "odt_config": notation.odt_config(odt_config),
-        "input": notation.inputs(inputs or ()),
-        "parameters": notation.parameters(parameters or ()),
-        "sweep": notation.sweep(sweep or ()),
-        "profile_layers": profile_layers or None,
-        "keep_outputs": keep_outputs or None,
-        "version_tag": version_tag,
-        "ram": ram,
-        "storage": storage,
-        "constraints": notation.constraints(constraints or ()),
-        "affinities": notation.affinities(affinities or ()),
-        "spreads": notation.spreads(spreads or ()),
-        "binding": binding,
-        "if_unavailable": if_unavailable,
-        "user_priority": user_priority,
-        "deadline": asking.moment(deadline, "--deadline"),
-        "start_time": asking.moment(start_time, "--start-time"),
-        "queue_timeout": queue_timeout,
-        "user_time": user_time,
-        "max_retries": max_retries,
-        "user_budget": user_budget,
-        "preemptible": preemptible,
-        "preemptible_measuring": preemptible_measuring,
-        "job_completion_threshold": job_completion_threshold,
-        "cron": cron,
-        "prohibit_overlap": prohibit_overlap or None,
-        "cron_by": cron_by,
-        "tags": tags or [],
-        "name": name,
-        "series": series,
-        "git_commit": git_commit,
-        "link": link,
-    }
-    flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
+    fields = fields_of(flags)
     if dry_run and timeout is not None:
         raise InvalidInput.at("--timeout", "has no effect with --dry-run", "one of the two")
     if dry_run and alerts is not None:
         raise InvalidInput.at("--alerts", "has no effect with --dry-run", "one of the two")
     timeout_s = wait_limit_s(timeout, cancel_on_timeout, waits=wait)
     if clone is not None:
-        _refuse_waiting_for_schedule(flags, wait)
-        changes = {**ci_fields(), **flags}
+        _refuse_waiting_for_schedule(fields, wait)
+        changes = {**ci_fields(), **fields}
         cloned = _submit_clone(session, clone, job, changes, dry_run)
         if cloned is not None:
             refused = _subscribe(session, [cloned], changes, alerts)
@@ -335,7 +97,7 @@ def submit(
             if refused is not None:
                 raise refused
         return
-    description = _description(job, flags)
+    description = _description(job, fields)
     _refuse_waiting_for_schedule(description, wait)
     upload = _reported_upload(session)
     if dry_run:
