@@ -531,35 +531,7 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
         policies=policies,
     )
     dispatcher = Dispatcher(store, cluster, found.render, limits, clock, found.verify)
-    claims = Claims(
-        store,
-        found.files,
-        cluster,
-        clock,
-        lambda: found.live_settings().result_limit_bytes,
-        read_json=read_json,
-        grace_s=settings.upload_grace_s,
-        timeout_s=settings.claim_timeout_s,
-        defaults=lambda: found.live_settings().quotas,
-        host_of=twin.host_of,
-    )
-    reconciler = Reconciler(
-        store,
-        cluster,
-        dispatcher,
-        ReconcileRules(
-            upload_grace_s=settings.upload_grace_s,
-            start_grace_s=settings.start_grace_s,
-            setup_grace_s=settings.setup_grace_s,
-            board_grace_s=settings.board_grace_s,
-            lost_grace_s=settings.lost_grace_s,
-        ),
-        limits,
-        clock,
-        twin.unusable_since,
-        claims,
-        twin.is_forbidden,
-    )
+    claims = _claims(settings, found, store, cluster)
     return Engine(
         EngineParts(
             store=store,
@@ -571,19 +543,19 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             explanations=Explanations(store, found.plugins, clock, lambda: cycle.latest),
             forecaster=Forecaster(cycle, store, clock, found.observe),
             dispatcher=dispatcher,
-            reconciler=reconciler,
-            claims=claims,
-            recurring=RecurringStarts(
+            reconciler=Reconciler(
                 store,
                 cluster,
+                dispatcher,
+                _reconcile_rules(settings),
+                limits,
                 clock,
-                found.render,
-                found.verify,
-                quotas=lambda: found.live_settings().quotas,
-                max_pending_total=lambda: found.live_settings().max_pending_total,
-                max_run_s=settings.default_user_time_s,
-                tariff=parse_tariff(settings.tariff),
+                twin.unusable_since,
+                claims,
+                twin.is_forbidden,
             ),
+            claims=claims,
+            recurring=_recurring_starts(settings, found, store, cluster),
             notifier=Notifier(
                 store,
                 found.outbound,
@@ -620,6 +592,49 @@ def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None
             quarantine_on_drift=lambda: found.live_settings().quarantine_on_drift,
             train=found.train,
         )
+    )
+
+
+def _claims(
+    settings: Settings, found: EngineSurroundings, store: Store, cluster: LeadersCluster
+) -> Claims:
+    return Claims(
+        store,
+        found.files,
+        cluster,
+        found.clock,
+        lambda: found.live_settings().result_limit_bytes,
+        read_json=read_json,
+        grace_s=settings.upload_grace_s,
+        timeout_s=settings.claim_timeout_s,
+        defaults=lambda: found.live_settings().quotas,
+        host_of=found.twin.host_of,
+    )
+
+
+def _reconcile_rules(settings: Settings) -> ReconcileRules:
+    return ReconcileRules(
+        upload_grace_s=settings.upload_grace_s,
+        start_grace_s=settings.start_grace_s,
+        setup_grace_s=settings.setup_grace_s,
+        board_grace_s=settings.board_grace_s,
+        lost_grace_s=settings.lost_grace_s,
+    )
+
+
+def _recurring_starts(
+    settings: Settings, found: EngineSurroundings, store: Store, cluster: LeadersCluster
+) -> RecurringStarts:
+    return RecurringStarts(
+        store,
+        cluster,
+        found.clock,
+        found.render,
+        found.verify,
+        quotas=lambda: found.live_settings().quotas,
+        max_pending_total=lambda: found.live_settings().max_pending_total,
+        max_run_s=settings.default_user_time_s,
+        tariff=parse_tariff(settings.tariff),
     )
 
 

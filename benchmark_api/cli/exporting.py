@@ -37,6 +37,95 @@ _PAGE = 500
 
 Row = dict[str, object]
 
+_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "benchmarks": {
+        "benchmark_id": "text",
+        "user_id": "text",
+        "status": "text",
+        "submit_time": "time",
+        "ended_at": "time",
+        "target_uid": "text",
+        "campaign_id": "text",
+        "description": "text",
+        "model_sha256": "text",
+        "model_bytes": "int64",
+        "variant": "text",
+        "load": "text",
+    },
+    "decisions": {
+        "cycle": "int64",
+        "shadow_of": "int64",
+        "decided_at": "time",
+        "policy": "text",
+        "benchmark_id": "text",
+        "rank": "int32",
+        "priority": "int32",
+        "boards": "int32",
+        "target_uid": "text",
+        "waiting": "text",
+        "score": "number",
+        "propensity": "number",
+        "scores": "numbers",
+    },
+    "outcomes": {
+        "benchmark_id": "text",
+        "attempt": "int32",
+        "target_uid": "text",
+        "family": "text",
+        "engine": "text",
+        "benchmark_type": "text",
+        "model_sha256": "text",
+        "wait_s": "number",
+        "run_s": "number",
+        "loading_s": "number",
+        "energy_j": "number",
+        "failure_category": "text",
+        "latency_p50_ms": "number",
+        "primary_metric": "text",
+        "primary_unit": "text",
+        "primary_better": "text",
+        "primary_value": "number",
+        "verdict": "text",
+        "ended_at": "time",
+        "placed_at": "time",
+        "user_id": "text",
+        "nb_inference": "int64",
+        "variant": "text",
+        "features": "numbers",
+    },
+    "boards": {
+        "at": "time",
+        "target_uid": "text",
+        "family": "text",
+        "host": "text",
+        "ram_bytes": "int64",
+        "storage_bytes": "int64",
+        "supports": "texts",
+        "shares": "texts",
+        "rate": "number",
+        "cpu_cores": "number",
+        "max_run_s": "number",
+        "known": "bool",
+        "online": "bool",
+        "healthy": "bool",
+        "drained": "bool",
+    },
+    "loads": {
+        "at": "time",
+        "after": "time",
+        "host": "text",
+        "cpu": "number",
+        "memory": "number",
+    },
+    "users": {
+        "user_id": "text",
+        "share": "number",
+        "max_running": "int64",
+        "credits": "number",
+    },
+}
+"""Columns of each table, with their types."""
+
 
 def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Created if it does not exist.")],
@@ -54,8 +143,7 @@ def export(
     board that recorded cycles saw), loads.parquet (each change of a host's load that they saw) and
     users.parquet (limits and credits). Reads the server's database; the server may keep running.
     """
-    names = ("benchmarks", "decisions", "outcomes", "boards", "loads", "users")
-    written = export_tables(folder, names, since, until, data_dir, config)
+    written = export_tables(folder, tuple(_COLUMNS), since, until, data_dir, config)
     if as_json:
         from edgeyard.benchmark_api.cli.output import emit_json
 
@@ -107,105 +195,19 @@ def schemas() -> dict[str, pyarrow.Schema]:
     """Return the columns of each table."""
     import pyarrow as pa
 
-    time, text, number = pa.timestamp("us", tz="UTC"), pa.string(), pa.float64()
+    types = {
+        "text": pa.string(),
+        "texts": pa.list_(pa.string()),
+        "time": pa.timestamp("us", tz="UTC"),
+        "number": pa.float64(),
+        "numbers": pa.map_(pa.string(), pa.float64()),
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "bool": pa.bool_(),
+    }
     return {
-        "benchmarks": pa.schema(
-            [
-                ("benchmark_id", text),
-                ("user_id", text),
-                ("status", text),
-                ("submit_time", time),
-                ("ended_at", time),
-                ("target_uid", text),
-                ("campaign_id", text),
-                ("description", text),
-                ("model_sha256", text),
-                ("model_bytes", pa.int64()),
-                ("variant", text),
-                ("load", text),
-            ]
-        ),
-        "decisions": pa.schema(
-            [
-                ("cycle", pa.int64()),
-                ("shadow_of", pa.int64()),
-                ("decided_at", time),
-                ("policy", text),
-                ("benchmark_id", text),
-                ("rank", pa.int32()),
-                ("priority", pa.int32()),
-                ("boards", pa.int32()),
-                ("target_uid", text),
-                ("waiting", text),
-                ("score", number),
-                ("propensity", number),
-                ("scores", pa.map_(text, number)),
-            ]
-        ),
-        "outcomes": pa.schema(
-            [
-                ("benchmark_id", text),
-                ("attempt", pa.int32()),
-                ("target_uid", text),
-                ("family", text),
-                ("engine", text),
-                ("benchmark_type", text),
-                ("model_sha256", text),
-                ("wait_s", number),
-                ("run_s", number),
-                ("loading_s", number),
-                ("energy_j", number),
-                ("failure_category", text),
-                ("latency_p50_ms", number),
-                ("primary_metric", text),
-                ("primary_unit", text),
-                ("primary_better", text),
-                ("primary_value", number),
-                ("verdict", text),
-                ("ended_at", time),
-                ("placed_at", time),
-                ("user_id", text),
-                ("nb_inference", pa.int64()),
-                ("variant", text),
-                ("features", pa.map_(text, number)),
-            ]
-        ),
-        "boards": pa.schema(
-            [
-                ("at", time),
-                ("target_uid", text),
-                ("family", text),
-                ("host", text),
-                ("ram_bytes", pa.int64()),
-                ("storage_bytes", pa.int64()),
-                ("supports", pa.list_(text)),
-                ("shares", pa.list_(text)),
-                ("rate", number),
-                ("cpu_cores", number),
-                ("max_run_s", number),
-                ("known", pa.bool_()),
-                ("online", pa.bool_()),
-                ("healthy", pa.bool_()),
-                ("drained", pa.bool_()),
-            ]
-        ),
-        "loads": pa.schema(
-            [
-                ("at", time),
-                ("after", time),
-                ("host", text),
-                ("cpu", number),
-                ("memory", number),
-            ]
-        ),
-        "users": pa.schema(
-            [
-                ("user_id", text),
-                ("share", number),
-                ("max_running", pa.int64()),
-                ("credits", number),
-            ]
-        ),
+        table: pa.schema([(name, types[kind]) for name, kind in columns.items()])
+        for table, columns in _COLUMNS.items()
     }
 
 
@@ -312,7 +314,7 @@ _ALL_CYCLES = 1 << 31
 
 def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     others = ("placed_at", "features")
-    names = [name for name in schemas()["outcomes"].names if name not in others]
+    names = [name for name in _COLUMNS["outcomes"] if name not in others]
     features = _features(store, since)
     with store.read() as uow:
         found = uow.attempts.outcomes(since=since)

@@ -506,7 +506,26 @@ _ELSEWHERE = {
 
 
 def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
-    """What no single field can see."""
+    """Return what is wrong with fields together; each alone is right."""
+    return [
+        *_about_model_and_board(description),
+        *_about_data(description),
+        *_about_precision(description),
+        *_about_soak(description),
+        *_about_concurrency(description),
+        *_about_load(description),
+        *_unused(description),
+        *_about_outputs(description),
+        *_about_count(description),
+        *_about_layers(description),
+        *_about_type(description),
+        *_about_generation(description),
+        *_about_times(description),
+        *_about_sizes(description),
+    ]
+
+
+def _about_model_and_board(description: JobDescriptionIn) -> list[FieldError]:
     found = []
     if description.model is None and description.model_url is None:
         found.append(_NO_MODEL)
@@ -530,20 +549,22 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
                 "/target_uid", f"is not a board of {description.target}", "a board of that family"
             )
         )
-    has_data = description.dataset is not None or bool(description.dataset_urls)
-    if description.benchmark_type in ("TYPE2", "TYPE3") and not has_data:
+    return found
+
+
+def _about_data(description: JobDescriptionIn) -> list[FieldError]:
+    """Return what is wrong with datasets, random data and the configuration of a training."""
+    found = []
+    kind = description.benchmark_type
+    if kind in ("TYPE2", "TYPE3") and not _has_data(description):
         found.append(
-            FieldError(
-                "/dataset",
-                f"{description.benchmark_type} needs a dataset",
-                "an uploaded file's name, or a URL",
-            )
+            FieldError("/dataset", f"{kind} needs a dataset", "an uploaded file's name, or a URL")
         )
     if description.dataset is not None and is_url(description.dataset) and description.dataset_urls:
         found.append(
             FieldError("/dataset", "is a URL, and dataset_urls is given too", "a file name")
         )
-    if description.benchmark_type == "TYPE3" and description.odt_config is None:
+    if kind == "TYPE3" and description.odt_config is None:
         found.append(
             FieldError(
                 "/odt_config",
@@ -551,7 +572,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
                 'an uploaded file\'s name, a URL, or an object such as {"epochs": 1}',
             )
         )
-    if description.benchmark_type == "TYPE3" and isinstance(description.odt_config, dict):
+    if kind == "TYPE3" and isinstance(description.odt_config, dict):
         try:
             training.parse_config(description.odt_config)
         except RunFailed as error:
@@ -560,32 +581,35 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
                     "/odt_config", error.sentence, "an object of " + ", ".join(training.KEYS)
                 )
             )
+    if description.input and kind != "TYPE1":
+        reason = f"describes random data of TYPE1, and this is {kind}"
+        found.append(FieldError("/input", reason, "no input, or TYPE1"))
+    return found
+
+
+def _has_data(description: JobDescriptionIn) -> bool:
+    return description.dataset is not None or bool(description.dataset_urls)
+
+
+def _about_precision(description: JobDescriptionIn) -> list[FieldError]:
+    found = []
     if description.precision is not None and description.nb_inference not in (None, DEFAULT_RUNS):
         found.append(
             FieldError("/precision", "can't be combined with nb_inference", "one of the two")
         )
-    found += _about_soak(description)
-    found += _about_concurrency(description)
-    found += _about_load(description)
-    found += _unused(description)
     if description.precision is not None and description.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "TYPE1, or no precision"))
-    if description.input and description.benchmark_type != "TYPE1":
-        found.append(
-            FieldError(
-                "/input",
-                f"describes random data of TYPE1, and this is {description.benchmark_type}",
-                "no input, or TYPE1",
-            )
-        )
-    found += _about_outputs(description, has_data)
-    found += _about_count(description)
-    if description.profile_layers and description.benchmark_type != "TYPE1":
+    return found
+
+
+def _about_layers(description: JobDescriptionIn) -> list[FieldError]:
+    if not description.profile_layers:
+        return []
+    found = []
+    if description.benchmark_type != "TYPE1":
         found.append(FieldError("/profile_layers", "is for TYPE1 only", "TYPE1, or no profile"))
     engine = ENGINES.get(description.runtime)
-    found += _about_type(description)
-    found += _about_generation(description)
-    if description.profile_layers and engine is not None and not engine.profiles_layers:
+    if engine is not None and not engine.profiles_layers:
         profiling = " or ".join(name for name, each in ENGINES.items() if each.profiles_layers)
         found.append(
             FieldError(
@@ -594,6 +618,11 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
                 f"the runtime {profiling}, or no profile",
             )
         )
+    return found
+
+
+def _about_times(description: JobDescriptionIn) -> list[FieldError]:
+    found = []
     if (
         description.deadline
         and description.start_time
@@ -614,6 +643,12 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
         )
     if description.cron_by == "nomad":
         found += _left_to_nomad(description)
+    return found
+
+
+def _about_sizes(description: JobDescriptionIn) -> list[FieldError]:
+    """Return which lists and free objects are too large, or state something twice."""
+    found = []
     spread_over = [each.attribute for each in description.spreads]
     if len(set(spread_over)) < len(spread_over):
         found.append(
@@ -883,14 +918,14 @@ def _cron_problems(cron: str) -> list[FieldError]:
     return []
 
 
-def _about_outputs(description: JobDescriptionIn, has_data: bool) -> list[FieldError]:
+def _about_outputs(description: JobDescriptionIn) -> list[FieldError]:
     """What can't be combined with keeping the model's outputs."""
     if not description.keep_outputs:
         return []
     if description.benchmark_type != "TYPE1":
         return [FieldError("/keep_outputs", "is for TYPE1 only", "TYPE1, or no outputs")]
     found = []
-    if not has_data:
+    if not _has_data(description):
         found.append(
             FieldError(
                 "/dataset",

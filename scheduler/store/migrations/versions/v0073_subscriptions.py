@@ -1,6 +1,8 @@
 """Users subscribe to messages, which go by mail or webhook and are logged."""
 
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -85,7 +87,17 @@ def upgrade() -> None:
     last = bind.execute(sa.text("SELECT last_seq FROM event_counter")).scalar() or 0
     seen = min((each.seen_seq for each in hooks), default=last)
     op.bulk_insert(mark, [{"only": 1, "seen_seq": seen}])
-    rows = [
+    if rows := _subscriptions(hooks, roles):
+        op.bulk_insert(subscriptions, rows)
+    if waiting := [_delivery(each) for each in old]:
+        op.bulk_insert(deliveries, waiting)
+    op.drop_column("webhooks", "seen_seq")
+
+
+def _subscriptions(
+    hooks: Sequence[sa.Row[Any]], roles: Mapping[str, str]
+) -> list[dict[str, object]]:
+    return [
         {
             "subscription_id": f"sub-{topic}-{number}",
             "user_id": each.user_id,
@@ -99,33 +111,27 @@ def upgrade() -> None:
         for number, each in enumerate(hooks)
         for topic in ("user", *(("lab",) if roles.get(each.user_id) == "operator" else ()))
     ]
-    if rows:
-        op.bulk_insert(subscriptions, rows)
-    waiting = []
-    for each in old:
-        body = json.loads(each.body)
-        own = str(body["type"]).startswith("benchmark.")
-        waiting.append(
-            {
-                "delivery_id": f"{each.event_seq}-webhook-{each.user_id}",
-                "event_seq": each.event_seq,
-                "user_id": each.user_id,
-                "subscription_id": "",
-                "channel": "webhook",
-                "kind": body["type"],
-                "benchmark_id": body["benchmark_id"],
-                "owner_id": each.user_id if own else None,
-                "for_operators": not own,
-                "body": each.body,
-                "created_at": each.next_at,
-                "next_at": each.next_at,
-                "state": "waiting",
-                "recipient": "",
-                "tries": each.tries,
-                "error": "",
-                "ended_at": None,
-            }
-        )
-    if waiting:
-        op.bulk_insert(deliveries, waiting)
-    op.drop_column("webhooks", "seen_seq")
+
+
+def _delivery(old: sa.Row[Any]) -> dict[str, object]:
+    body = json.loads(old.body)
+    own = str(body["type"]).startswith("benchmark.")
+    return {
+        "delivery_id": f"{old.event_seq}-webhook-{old.user_id}",
+        "event_seq": old.event_seq,
+        "user_id": old.user_id,
+        "subscription_id": "",
+        "channel": "webhook",
+        "kind": body["type"],
+        "benchmark_id": body["benchmark_id"],
+        "owner_id": old.user_id if own else None,
+        "for_operators": not own,
+        "body": old.body,
+        "created_at": old.next_at,
+        "next_at": old.next_at,
+        "state": "waiting",
+        "recipient": "",
+        "tries": old.tries,
+        "error": "",
+        "ended_at": None,
+    }
