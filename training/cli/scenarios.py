@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 import typer
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.schemas import answers as shapes
     from edgeyard.simulator.importers.machines import ImportedScenario, Selection
     from edgeyard.simulator.scenario import NodeGroup, Scenario
+    from edgeyard.training.generators.lublin import LublinOptions
 
 Reference = Annotated[
     str,
@@ -139,6 +140,66 @@ class Kind(StrEnum):
     LUBLIN = "lublin"
 
 
+class GenerateFlags(TypedDict):
+    """Flags of ``scenarios generate`` that apply to some kinds only; None: not given."""
+
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R",
+            help="Labs: arrivals an hour; default: as --load states. paper and paper-poisson: "
+            "arrivals a step; default: 0.7.",
+        ),
+    ]
+    load: Annotated[
+        float | None,
+        typer.Option(
+            metavar="L",
+            help="Labs: work that arrives, as a share of what the boards can run, instead of "
+            "--rate; "
+            "default: 0.7 (0.5 with bursts). lublin: as a share of what the processors can run; "
+            "default: the model's.",
+        ),
+    ]
+    boards: Annotated[
+        int | None, typer.Option(min=1, max=9999, help="Labs: number of boards; default: 20.")
+    ]
+    duration: Annotated[
+        str | None, typer.Option(help="Labs: time during which benchmarks arrive; default: '1 d'.")
+    ]
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="new-family: when the family joins; topology: when boards leave and join; "
+            "default: after half of --duration.",
+        ),
+    ]
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, max=100_000, help="paper kinds: number of nodes; default: 1."),
+    ]
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=2, max=1_000_000, help="paper kinds: steps in which jobs arrive; default: 50."
+        ),
+    ]
+    rows: Annotated[
+        bool | None,
+        typer.Option(
+            "--rows", help="paper: write the jobs themselves instead of how they are drawn."
+        ),
+    ]
+    jobs: Annotated[
+        int | None, typer.Option(min=1, max=300_000, help="lublin: number of jobs; default: 10000.")
+    ]
+    processors: Annotated[
+        int | None,
+        typer.Option(min=8, max=1_000_000, help="lublin: processors of the machine; default: 128."),
+    ]
+
+
 _PAPER = (Kind.PAPER, Kind.PAPER_POISSON)
 _FLAGS = {
     "labs": frozenset({"--rate", "--load", "--boards", "--duration", "--at"}),
@@ -158,62 +219,7 @@ def scenarios_generate(
             "boards."
         ),
     ],
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="R",
-            help="Labs: arrivals an hour; default: as --load states. paper and paper-poisson: "
-            "arrivals a step; default: 0.7.",
-        ),
-    ] = None,
-    load: Annotated[
-        float | None,
-        typer.Option(
-            metavar="L",
-            help="Labs: work that arrives, as a share of what the boards can run, instead of "
-            "--rate; "
-            "default: 0.7 (0.5 with bursts). lublin: as a share of what the processors can run; "
-            "default: the model's.",
-        ),
-    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random draws.")] = 1,
-    boards: Annotated[
-        int | None, typer.Option(min=1, max=9999, help="Labs: number of boards; default: 20.")
-    ] = None,
-    duration: Annotated[
-        str | None, typer.Option(help="Labs: time during which benchmarks arrive; default: '1 d'.")
-    ] = None,
-    at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="new-family: when the family joins; topology: when boards leave and join; "
-            "default: after half of --duration.",
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(min=1, max=100_000, help="paper kinds: number of nodes; default: 1."),
-    ] = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            min=2, max=1_000_000, help="paper kinds: steps in which jobs arrive; default: 50."
-        ),
-    ] = None,
-    rows: Annotated[
-        bool,
-        typer.Option(
-            "--rows", help="paper: write the jobs themselves instead of how they are drawn."
-        ),
-    ] = False,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, max=300_000, help="lublin: number of jobs; default: 10000.")
-    ] = None,
-    processors: Annotated[
-        int | None,
-        typer.Option(min=8, max=1_000_000, help="lublin: processors of the machine; default: 128."),
-    ] = None,
     name: Annotated[
         str | None, typer.Option(help="Name of the scenario; default: the kind and the seed.")
     ] = None,
@@ -227,85 +233,98 @@ def scenarios_generate(
         ),
     ] = None,
     db: Db = None,
+    **flags: Unpack[GenerateFlags],
 ) -> None:
     """Make a scenario of a stated kind; the same options and seed make the same one."""
-    from edgeyard.benchmark_api.cli import asking
-    from edgeyard.simulator.generators.labs import LAB_KINDS, LabOptions
-    from edgeyard.simulator.scenario import DAY_S
-    from edgeyard.training.generators.lublin import LublinOptions, lublin, lublin_log
-    from edgeyard.training.generators.paper import PAPER_KINDS, PaperOptions
+    _refuse_flags(kind, flags)
+    log = out if kind is Kind.LUBLIN and out is not None and out.suffix == ".swf" else None
+    if out is not None:
+        (check_scenario_file if log is None else check_output)(out, "--out")
+    chosen = name or f"{kind.value}-{seed}"
+    if log is not None:
+        from edgeyard.training.generators.lublin import lublin_log
 
-    given = {
-        "--rate": rate,
-        "--load": load,
-        "--boards": boards,
-        "--duration": duration,
-        "--at": at,
-        "--nodes": nodes,
-        "--steps": steps,
-        "--rows": rows or None,
-        "--jobs": jobs,
-        "--processors": processors,
-    }
+        if tag:
+            raise InvalidInput.at("--tag", "is not for .swf files", "a .toml or .json file")
+        write_output(log, "--out", lublin_log(_lublin_options(chosen, seed, flags)))
+        session.report(f"{chosen} is in {log}")
+        return
+    scenario = _generated(kind, chosen, seed, flags)
+    finish(session, db, scenario, tag or (), f"generate {kind.value}", out)
+
+
+def _refuse_flags(kind: Kind, flags: GenerateFlags) -> None:
+    """Refuse flags of other kinds and values out of range.
+
+    Raises:
+        InvalidInput: There are such.
+    """
     group = "paper kinds" if kind in _PAPER else "lublin" if kind is Kind.LUBLIN else "labs"
-    for flag, value in given.items():
+    for name, value in flags.items():
+        flag = f"--{name}"
         if value is not None and flag not in _FLAGS[group]:
-            kinds = " and ".join(each for each, flags in _FLAGS.items() if flag in flags)
+            kinds = " and ".join(each for each, known in _FLAGS.items() if flag in known)
             raise InvalidInput.at(flag, f"is not for {kind.value}", f"{flag} with {kinds} only")
-    if at is not None and kind not in (Kind.NEW_FAMILY, Kind.TOPOLOGY):
+    if flags["at"] is not None and kind not in (Kind.NEW_FAMILY, Kind.TOPOLOGY):
         raise InvalidInput.at(
             "--at", f"is not for {kind.value}", "--at with new-family and topology only"
         )
+    rate, load = flags["rate"], flags["load"]
     if rate is not None and load is not None:
         raise InvalidInput.at("--load", "can't be combined with --rate", "one of the two")
-    for flag, value in (("--rate", rate), ("--load", load)):
-        if value is not None and not 0 < value <= 1e6:
-            raise InvalidInput.at(flag, f"is {value:g}", "a number above 0, up to 1000000")
-    lasts_s = asking.seconds(duration, "--duration")
+    for flag, share in (("--rate", rate), ("--load", load)):
+        if share is not None and not 0 < share <= 1e6:
+            raise InvalidInput.at(flag, f"is {share:g}", "a number above 0, up to 1000000")
+    if kind is Kind.PAPER and rate is not None and rate > 1:
+        raise InvalidInput.at("--rate", f"is {rate:g}", "a probability: above 0, up to 1")
+
+
+def _generated(kind: Kind, name: str, seed: int, flags: GenerateFlags) -> Scenario:
+    from edgeyard.benchmark_api.cli import asking
+    from edgeyard.simulator.generators.labs import LAB_KINDS, LabOptions
+    from edgeyard.simulator.scenario import DAY_S
+    from edgeyard.training.generators.lublin import lublin
+    from edgeyard.training.generators.paper import PAPER_KINDS, PaperOptions
+
+    if kind is Kind.LUBLIN:
+        return lublin(_lublin_options(name, seed, flags))
+    if kind in _PAPER:
+        return PAPER_KINDS[kind.value](
+            PaperOptions(
+                name=name,
+                seed=seed,
+                rate=0.7 if flags["rate"] is None else flags["rate"],
+                steps=50 if flags["steps"] is None else flags["steps"],
+                nodes=flags["nodes"] or 1,
+                rows=bool(flags["rows"]),
+            )
+        )
+    lasts_s = asking.seconds(flags["duration"], "--duration")
     if lasts_s == 0:
         raise InvalidInput.at("--duration", "is 0", "a time above 0, e.g. '8 h'")
-    is_log = kind is Kind.LUBLIN and out is not None and out.suffix == ".swf"
-    if out is not None:
-        (check_output if is_log else check_scenario_file)(out, "--out")
-    chosen = name or f"{kind.value}-{seed}"
-    if kind is Kind.LUBLIN:
-        options = LublinOptions(
-            name=chosen, seed=seed, jobs=jobs or 10_000, processors=processors or 128, load=load
+    return LAB_KINDS[kind.value](
+        LabOptions(
+            name=name,
+            seed=seed,
+            boards=flags["boards"] or 20,
+            duration_s=lasts_s or DAY_S,
+            rate_per_hour=flags["rate"],
+            load=flags["load"],
+            at_s=asking.seconds(flags["at"], "--at"),
         )
-        if is_log:
-            assert out is not None
-            if tag:
-                raise InvalidInput.at("--tag", "is not for .swf files", "a .toml or .json file")
-            write_output(out, "--out", lublin_log(options))
-            session.report(f"{chosen} is in {out}")
-            return
-        scenario = lublin(options)
-    elif kind in _PAPER:
-        if kind is Kind.PAPER and rate is not None and rate > 1:
-            raise InvalidInput.at("--rate", f"is {rate:g}", "a probability: above 0, up to 1")
-        scenario = PAPER_KINDS[kind.value](
-            PaperOptions(
-                name=chosen,
-                seed=seed,
-                rate=0.7 if rate is None else rate,
-                steps=50 if steps is None else steps,
-                nodes=nodes or 1,
-                rows=rows,
-            )
-        )
-    else:
-        scenario = LAB_KINDS[kind.value](
-            LabOptions(
-                name=chosen,
-                seed=seed,
-                boards=boards or 20,
-                duration_s=lasts_s or DAY_S,
-                rate_per_hour=rate,
-                load=load,
-                at_s=asking.seconds(at, "--at"),
-            )
-        )
-    finish(session, db, scenario, tag or (), f"generate {kind.value}", out)
+    )
+
+
+def _lublin_options(name: str, seed: int, flags: GenerateFlags) -> LublinOptions:
+    from edgeyard.training.generators.lublin import LublinOptions
+
+    return LublinOptions(
+        name=name,
+        seed=seed,
+        jobs=flags["jobs"] or 10_000,
+        processors=flags["processors"] or 128,
+        load=flags["load"],
+    )
 
 
 def scenarios_import(

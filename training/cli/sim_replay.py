@@ -54,25 +54,29 @@ class Backfill(StrEnum):
     RLSCHEDULER = "rlscheduler"
 
 
+Queue = Annotated[
+    str | None,
+    typer.Option(
+        metavar="fcfs|sjf|f1|f2|f3|f4|wfp3|unicep|POLICY",
+        help="Order of the queue; POLICY: a queue policy of Edgeyard or of a plugin, or the "
+        "manifest of a model (.toml). Default: fcfs.",
+    ),
+]
+BackfillRule = Annotated[
+    Backfill | None,
+    typer.Option(
+        help="Rule by which jobs may start before the first one of the queue. Default: none."
+    ),
+]
+
+
 def replay(
     log: Annotated[
         Path,
         typer.Argument(metavar="LOG", help="Log in the Standard Workload Format, plain or .gz."),
     ],
-    queue: Annotated[
-        str | None,
-        typer.Option(
-            metavar="fcfs|sjf|f1|f2|f3|f4|wfp3|unicep|POLICY",
-            help="Order of the queue; POLICY: a queue policy of Edgeyard or of a plugin, or the "
-            "manifest of a model (.toml). Default: fcfs.",
-        ),
-    ] = None,
-    backfill: Annotated[
-        Backfill | None,
-        typer.Option(
-            help="Rule by which jobs may start before the first one of the queue. Default: none."
-        ),
-    ] = None,
+    queue: Queue = None,
+    backfill: BackfillRule = None,
     policy: Annotated[
         str | None,
         typer.Option(
@@ -121,30 +125,14 @@ def replay(
     more. How many jobs a rule touched is stated. The backfilling rlscheduler is the
     weaker one of RLScheduler's environment and implies --commit.
     """
-    from edgeyard.plugins.builtin import registry
     from edgeyard.scheduler.kernel.compiled import COMPILED
     from edgeyard.simulator.runs import save_run
     from edgeyard.training.worlds.replay import Backfilling, simulated_run
     from edgeyard.training.worlds.replay import replay as replayed
     from edgeyard.training.worlds.swf import no_processors, read_swf
 
-    if policy is None:
-        queue, backfill = queue or "fcfs", backfill or Backfill.NONE
-        ordering = _policy(queue, registry().queue_policy)
-        label = f"{queue}{'' if backfill is Backfill.NONE else f'+{backfill.value}'}"
-    else:
-        for flag, given in (("--queue", queue), ("--backfill", backfill)):
-            if given is not None:
-                raise InvalidInput.at(flag, "is part of the policy of --policy", "one of the two")
-        label, ordering, backfill = _of_policy(policy, registry())
-    for flag, path in (("--starts", starts), ("--out", out)):
-        if path is None:
-            continue
-        check_output(path, flag)
-        if path.exists() and log.exists() and path.samefile(log):
-            raise InvalidInput.at(flag, "is the log itself", "another file")
-    if starts is not None and out is not None and starts.resolve() == out.resolve():
-        raise InvalidInput.at("--out", "is the file of --starts", "another file")
+    label, ordering, backfill = _rules(queue, backfill, policy)
+    _check_outputs(log, starts, out)
     began = time.monotonic()
     with progress_bar() as advanced:
         whole = read_swf(log, lambda share: advanced("reading", share))
@@ -182,19 +170,46 @@ def replay(
         _write_starts(starts, part, schedule)
     show_notes(whole.notes)
     if as_json:
-        emit_json(
-            {
-                "jobs": len(part),
-                "mean_wait_s": float(schedule.wait_s.mean()),
-                "mean_bounded_slowdown": float(schedule.bounded_slowdown().mean()),
-                "utilisation": schedule.utilisation(processors),
-                "makespan_s": schedule.makespan_s,
-                "max_wait_s": float(schedule.wait_s.max()),
-                "notes": list(whole.notes),
-            }
-        )
+        emit_json({"jobs": len(part), **_figures(schedule, processors), "notes": [*whole.notes]})
         return
     _show(part, schedule, processors)
+
+
+def _rules(
+    queue: str | None, backfill: Backfill | None, policy: str | None
+) -> tuple[str, QueuePolicy, Backfill]:
+    """Return name, queue policy and backfilling that the flags state."""
+    from edgeyard.plugins.builtin import registry
+
+    if policy is not None:
+        for flag, given in (("--queue", queue), ("--backfill", backfill)):
+            if given is not None:
+                raise InvalidInput.at(flag, "is part of the policy of --policy", "one of the two")
+        return _of_policy(policy, registry())
+    queue, backfill = queue or "fcfs", backfill or Backfill.NONE
+    label = f"{queue}{'' if backfill is Backfill.NONE else f'+{backfill.value}'}"
+    return label, _policy(queue, registry().queue_policy), backfill
+
+
+def _check_outputs(log: Path, starts: Path | None, out: Path | None) -> None:
+    for flag, path in (("--starts", starts), ("--out", out)):
+        if path is None:
+            continue
+        check_output(path, flag)
+        if path.exists() and log.exists() and path.samefile(log):
+            raise InvalidInput.at(flag, "is the log itself", "another file")
+    if starts is not None and out is not None and starts.resolve() == out.resolve():
+        raise InvalidInput.at("--out", "is the file of --starts", "another file")
+
+
+def _figures(schedule: Schedule, processors: int) -> dict[str, float]:
+    return {
+        "mean_wait_s": float(schedule.wait_s.mean()),
+        "mean_bounded_slowdown": float(schedule.bounded_slowdown().mean()),
+        "utilisation": schedule.utilisation(processors),
+        "makespan_s": schedule.makespan_s,
+        "max_wait_s": float(schedule.wait_s.max()),
+    }
 
 
 def _policy(name: str, make: Callable[[str], QueuePolicy]) -> QueuePolicy:

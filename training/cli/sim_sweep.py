@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -33,6 +33,7 @@ from edgeyard.simulator.scenario_db import is_named, scenario_named
 from edgeyard.training.cli.sim_batches import NomadOptions, run_on_nomad
 
 if TYPE_CHECKING:
+    from edgeyard.simulator.cli.sim_documents import Report
     from edgeyard.simulator.runs import SimulatedRun
     from edgeyard.simulator.scenario import Scenario
     from edgeyard.simulator.sweep import Cell
@@ -54,6 +55,35 @@ class Place(StrEnum):
 
     LOCAL = "local"
     NOMAD = "nomad"
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With --on nomad: settings file with the nomad_* settings."),
+]
+JobDriver = Annotated[Driver, typer.Option(help="With --on nomad: driver of the jobs.")]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        metavar="IMAGE", help="With --driver docker: image in which Edgeyard is installed."
+    ),
+]
+Interpreter = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATH",
+        help="With --on nomad: Python with Edgeyard on Nomad's nodes; default: the path of "
+        "the one that runs this command.",
+    ),
+]
+Memory = Annotated[
+    int,
+    typer.Option(metavar="MIB", min=64, max=2**20, help="With --on nomad: memory of each job."),
+]
+Cpu = Annotated[
+    int,
+    typer.Option(metavar="MHZ", min=10, max=2**20, help="With --on nomad: CPU share of each job."),
+]
 
 
 def sweep(
@@ -101,39 +131,12 @@ def sweep(
             "Nomad cluster.",
         ),
     ] = Place.LOCAL,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="With --on nomad: settings file with the nomad_* settings."
-        ),
-    ] = None,
-    driver: Annotated[
-        Driver, typer.Option(help="With --on nomad: driver of the jobs.")
-    ] = Driver.RAW_EXEC,
-    image: Annotated[
-        str | None,
-        typer.Option(
-            metavar="IMAGE", help="With --driver docker: image in which Edgeyard is installed."
-        ),
-    ] = None,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="With --on nomad: Python with Edgeyard on Nomad's nodes; default: the path of "
-            "the one that runs this command.",
-        ),
-    ] = None,
-    memory: Annotated[
-        int,
-        typer.Option(metavar="MIB", min=64, max=2**20, help="With --on nomad: memory of each job."),
-    ] = 512,
-    cpu: Annotated[
-        int,
-        typer.Option(
-            metavar="MHZ", min=10, max=2**20, help="With --on nomad: CPU share of each job."
-        ),
-    ] = 1000,
+    config: Config = None,
+    driver: JobDriver = Driver.RAW_EXEC,
+    image: Image = None,
+    python: Interpreter = None,
+    memory: Memory = 512,
+    cpu: Cpu = 1000,
     store: StoreRuns = None,
     db: LocalDb = None,
     html: Html = None,
@@ -146,77 +149,33 @@ def sweep(
     Runs that the folder has already are not repeated, so that the same command goes on after an
     interruption. A run that fails is reported at the end; the others are still made.
     """
-    from edgeyard.benchmark_api.bootstrap import known_plugins
-    from edgeyard.benchmark_api.settings import Settings
-    from edgeyard.simulator.cli.sim_documents import make_report, report_json
-    from edgeyard.simulator.scenario import scenario_to_toml
-    from edgeyard.simulator.sweep import sweep_cells
+    from edgeyard.simulator.cli.sim_documents import report_json
 
     if (driver is Driver.DOCKER) != (image is not None):
         raise InvalidInput.at("--image", "belongs to --driver docker, which needs it")
-    numbers, loads = parse_seeds(seeds), parse_loads(load)
-    whole = [scenario_named(each, db) for each in scenarios]
-    with known_plugins(Settings.load(None)) as known:
-        policies = [swept_policy(each, known) for each in policy]
-    cells = sweep_cells(whole, policies, numbers, loads)
-    if len(cells) > MAX_CELLS:
-        raise InvalidInput.at("--seeds", f"the sweep has {len(cells):,} runs", f"{MAX_CELLS:,}")
-    make_folder(out, "--out")
-    for cell in {cell.digest: cell for cell in cells}.values():
-        text = scenario_to_toml(cell.scenario)
-        write_output(out / f"{cell.scenario.name}.toml", "--out", text)
-    runs = {cell.key: run for cell in cells if (run := cell.finished(out)) is not None}
-    missing = [cell for cell in cells if cell.key not in runs]
-    if runs:
-        echo(f"{len(runs)} of {len(cells)} runs are there already", err=True)
-    failures: list[Failure] = []
-    with _progress(len(cells), len(runs)) as finished:
+    docker = driver is Driver.DOCKER
+    options = NomadOptions(
+        driver=driver.value,
+        image=image or "",
+        python=python or ("python3" if docker else sys.executable),
+        memory_mib=memory,
+        cpu_mhz=cpu,
+        at_once=jobs or NOMAD_JOBS,
+    )
+    cells = _cells(scenarios, policy, parse_seeds(seeds), parse_loads(load), db)
+    _write_scenarios(cells, out)
 
-        def done(cell: Cell, failure: Failure | None, wall_s: float) -> None:
-            if failure is not None:
-                failures.append(failure)
-            finished(cell, failure, wall_s)
+    def run(missing: Sequence[Cell], done: Done) -> None:
+        if on is Place.NOMAD:
+            run_on_nomad(missing, out, config, options, done)
+        else:
+            run_on_cores(missing, out, jobs, done)
 
-        try:
-            if on is Place.NOMAD:
-                docker = driver is Driver.DOCKER
-                options = NomadOptions(
-                    driver=driver.value,
-                    image=image or "",
-                    python=python or ("python3" if docker else sys.executable),
-                    memory_mib=memory,
-                    cpu_mhz=cpu,
-                    at_once=jobs or NOMAD_JOBS,
-                )
-                run_on_nomad(missing, out, config, options, done)
-            else:
-                run_on_cores(missing, out, jobs, done)
-        except KeyboardInterrupt:
-            echo("interrupted; the same command goes on with the runs that are missing", err=True)
-            raise typer.Exit(130) from None
-    for cell in missing:
-        if (run := cell.finished(out)) is not None:
-            runs[cell.key] = run
-        elif all(each.cell is not cell for each in failures):
-            failures.append(Failure(cell, "its run is missing or broken"))
-    for failure in failures:
-        echo(f"edgeyard: {failure.cell.label}: {failure.reason}", err=True)
+    runs, failures = _runs(cells, out, run)
     if runs and (is_named(db) if store is None else store):
-        from edgeyard.simulator.cli.sim_stored import store_runs
-
-        stored: list[tuple[str, Scenario, SimulatedRun, Path | None]] = [
-            (cell.key, cell.scenario, runs[cell.key], out / cell.file_name)
-            for cell in cells
-            if cell.key in runs
-        ]
-        store_runs(db, stored, f"sim sweep {' '.join(scenarios)}"[:200])
+        _store(cells, runs, out, db, f"sim sweep {' '.join(scenarios)}")
     if runs:
-        made = make_report(
-            [runs[cell.key] for cell in cells if cell.key in runs],
-            baseline=baseline,
-            scenarios={cell.digest: cell.scenario for cell in cells},
-        )
-        report_missing_baseline(made, baseline)
+        made = _report(cells, runs, baseline)
         written = write(
             made, html=html, csv=csv, rows=Rows.RUNS, title=f"Sweep of {', '.join(scenarios)}"
         )
@@ -230,6 +189,97 @@ def sweep(
             echo(f"written: {path}", err=True)
     if failures:
         raise typer.Exit(1)
+
+
+def _cells(
+    scenarios: Sequence[str],
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    loads: Sequence[float],
+    db: str | None,
+) -> Sequence[Cell]:
+    from edgeyard.benchmark_api.bootstrap import known_plugins
+    from edgeyard.benchmark_api.settings import Settings
+    from edgeyard.simulator.sweep import sweep_cells
+
+    whole = [scenario_named(each, db) for each in scenarios]
+    with known_plugins(Settings.load(None)) as known:
+        chosen = [swept_policy(each, known) for each in policies]
+    cells = sweep_cells(whole, chosen, seeds, loads)
+    if len(cells) > MAX_CELLS:
+        raise InvalidInput.at("--seeds", f"the sweep has {len(cells):,} runs", f"{MAX_CELLS:,}")
+    return cells
+
+
+def _write_scenarios(cells: Sequence[Cell], out: Path) -> None:
+    from edgeyard.simulator.scenario import scenario_to_toml
+
+    make_folder(out, "--out")
+    for cell in {cell.digest: cell for cell in cells}.values():
+        text = scenario_to_toml(cell.scenario)
+        write_output(out / f"{cell.scenario.name}.toml", "--out", text)
+
+
+def _runs(
+    cells: Sequence[Cell], out: Path, run: Callable[[Sequence[Cell], Done], None]
+) -> tuple[dict[str, SimulatedRun], list[Failure]]:
+    """Return the runs of cells by their keys, and which failed; what the folder has isn't repeated.
+
+    Args:
+        run: Makes the runs of cells in the folder.
+    """
+    runs = {cell.key: found for cell in cells if (found := cell.finished(out)) is not None}
+    missing = [cell for cell in cells if cell.key not in runs]
+    if runs:
+        echo(f"{len(runs)} of {len(cells)} runs are there already", err=True)
+    failures: list[Failure] = []
+    with _progress(len(cells), len(runs)) as finished:
+
+        def done(cell: Cell, failure: Failure | None, wall_s: float) -> None:
+            if failure is not None:
+                failures.append(failure)
+            finished(cell, failure, wall_s)
+
+        try:
+            run(missing, done)
+        except KeyboardInterrupt:
+            echo("interrupted; the same command goes on with the runs that are missing", err=True)
+            raise typer.Exit(130) from None
+    for cell in missing:
+        if (found := cell.finished(out)) is not None:
+            runs[cell.key] = found
+        elif all(each.cell is not cell for each in failures):
+            failures.append(Failure(cell, "its run is missing or broken"))
+    for failure in failures:
+        echo(f"edgeyard: {failure.cell.label}: {failure.reason}", err=True)
+    return runs, failures
+
+
+def _report(
+    cells: Sequence[Cell], runs: Mapping[str, SimulatedRun], baseline: str | None
+) -> Report:
+    from edgeyard.simulator.cli.sim_documents import make_report
+
+    made = make_report(
+        [runs[cell.key] for cell in cells if cell.key in runs],
+        baseline=baseline,
+        scenarios={cell.digest: cell.scenario for cell in cells},
+    )
+    report_missing_baseline(made, baseline)
+    return made
+
+
+def _store(
+    cells: Sequence[Cell], runs: Mapping[str, SimulatedRun], out: Path, db: str | None, source: str
+) -> None:
+    from edgeyard.simulator.cli.sim_stored import store_runs
+
+    stored: list[tuple[str, Scenario, SimulatedRun, Path | None]] = [
+        (cell.key, cell.scenario, runs[cell.key], out / cell.file_name)
+        for cell in cells
+        if cell.key in runs
+    ]
+    store_runs(db, stored, source[:200])
 
 
 def parse_seeds(text: str) -> list[int]:
