@@ -23,7 +23,6 @@ import sys
 import time
 import traceback
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -33,6 +32,7 @@ from edgeyard.devices.runner.transports.local import Channel, Lines, die_with_pa
 from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
+    from edgeyard.devices.runner.conditions import Watch
     from edgeyard.devices.runner.measure import Measurement, Note, StopRule
     from edgeyard.devices.runner.warmup import WarmUp
 
@@ -76,6 +76,7 @@ WARMED, MEASURED = 15.0, 95.0
 """Percent of a run; the same as `measure` has, which this process does not load meanwhile."""
 
 Report = Dict[str, object]
+_SpansOfParts = List[List[Tuple[float, float, float]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,11 +266,10 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     report: Report = {"import_ms": (time.perf_counter() - import_began) * 1e3}
     import numpy as np
 
+    import edgeyard.devices.runner.measure  # noqa: F401  # its memory is part of the baseline
     from edgeyard.devices.runner import board as machine
-    from edgeyard.devices.runner.conditions import Watch
     from edgeyard.devices.runner.duty_cycle import with_duty_cycle
     from edgeyard.devices.runner.feeds import described, random_feeds
-    from edgeyard.devices.runner.measure import measure
 
     if order["ram_bytes"] is not None:
         limit_memory(order["ram_bytes"], _threads_at_once(order, engine))
@@ -277,16 +277,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         engines.confine(engine)
     baseline = machine.memory_bytes().get("VmRSS")
 
-    def load() -> Any:
-        load_began = time.perf_counter()
-        loaded = engine.load(
-            Path(order["model"]), threads=order["threads"], parameters=order["parameters"]
-        )
-        took_ms = (time.perf_counter() - load_began) * 1e3
-        stated = loaded.facts.get("load_ms")
-        return loaded, float(stated) if isinstance(stated, (int, float)) else took_ms
-
-    loaded, cold_ms = load()
+    loaded, cold_ms = _load(engine, order)
     session = with_duty_cycle(loaded, order["duty_cycle"])
     feeds = random_feeds(
         session.inputs,
@@ -299,85 +290,8 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     }
     report["inputs"] = [one.as_json() for one in session.inputs]
     report["feeds"] = described(session.inputs, order["input"], feeds, order["batch_size"])
-    part_spans: List[List[Tuple[float, float, float]]] = []
     plan = _Plan(order, began)
-    watching = partial(Watch, threads=order["threads"], wanted_cpus=order["cpus"])
-
-    def note(sentence: str) -> None:
-        channel.send({"kind": "note", "sentence": sentence})
-
-    if order["soak_s"] is not None:
-        from edgeyard.devices.runner.soak import soak, write_numbers
-
-        plan.alone = True
-        _check_time_for_soak(order, began)
-        soaked = soak(
-            session,
-            feeds,
-            watching,
-            plan.progress_to(channel),
-            duration_s=order["soak_s"],
-            window_s=order["soak_window_s"],
-            max_warmup_s=order["max_warmup_s"],
-            note=note,
-        )
-        report["soak"], found = soaked.as_json(), soaked.measurement
-        part_spans = [list(one.spans) for one in soaked.windows]
-        write_numbers(Path(order["results"]) / SOAK, soaked)
-    elif order["concurrency"]:
-        from edgeyard.devices.runner.concurrency import curve
-
-        def another() -> Any:
-            if isinstance(engine, SharingEngine):
-                more = engine.session_of_another_caller(loaded)
-            else:
-                more, _ = load()
-            return with_duty_cycle(more, order["duty_cycle"])
-
-        plan.alone = True
-        measured = curve(
-            session,
-            another,
-            feeds,
-            lambda callers: Watch(threads=callers * order["threads"], wanted_cpus=order["cpus"]),
-            plan.progress_to(channel),
-            callers=order["concurrency"],
-            shared=isinstance(engine, SharingEngine),
-            min_runs=order["runs"],
-            min_level_s=max(MIN_LEVEL_S, order["energy_s"] / 2),
-            max_s=max(0.0, order["left_s"] - (time.monotonic() - began)),
-            max_warmup_s=order["max_warmup_s"],
-            note=note,
-        )
-        report["concurrency"], found = measured.as_json(), measured.measurement
-        part_spans = [list(one.spans) for one in measured.levels]
-    elif order["load"] is not None:
-        from edgeyard.devices.runner.load import load as run_load
-
-        plan.alone = True
-        tested = run_load(
-            session,
-            feeds,
-            watching,
-            plan.progress_to(channel),
-            rules=LoadRules(**order["load"]),
-            min_runs=order["runs"],
-            max_s=max(0.0, order["left_s"] - (time.monotonic() - began)),
-            max_warmup_s=order["max_warmup_s"],
-            note=note,
-        )
-        report["load_test"], found = tested.as_json(), tested.measurement
-    else:
-        found = measure(
-            session,
-            feeds,
-            plan.until,
-            watching(),
-            plan.progress_to(channel),
-            max_warmup_s=order["max_warmup_s"],
-            loops=order["loops"],
-            note=note,
-        )
+    found, part_spans = _Ready(order, channel, plan, engine, loaded, session, feeds).measure(report)
     # an engine may know the shapes of outputs only now
     report["outputs"] = [one.as_json() for one in session.outputs]
     peak = machine.memory_bytes().get("VmHWM")
@@ -385,10 +299,9 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     if peak is not None and baseline is not None:
         report["ram_model"] = max(0, peak - baseline)
     warm_ms = None
-    left_s = order["left_s"] - (time.monotonic() - began)
-    if order["number"] == 0 and cold_ms < 1e3 * min(_WARM_LOAD_UP_TO_S, left_s):
+    if order["number"] == 0 and cold_ms < 1e3 * min(_WARM_LOAD_UP_TO_S, plan.left_s):
         del session, loaded  # never two at a time: the board's memory may hold but one
-        _, warm_ms = load()
+        _, warm_ms = _load(engine, order)
     report["load"] = {"cold_ms": cold_ms, "warm_ms": warm_ms}
     report["first_inference_ms"] = found.first_ms
     np.save(_file(order["results"], order["number"]), found.latencies_ms)
@@ -407,6 +320,127 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     }
 
 
+def _load(engine: Engine, order: Mapping[str, Any]) -> Tuple[Any, float]:
+    """Return the loaded model, and how long that took by the engine's own account or ours, ms."""
+    began = time.perf_counter()
+    loaded = engine.load(
+        Path(order["model"]), threads=order["threads"], parameters=order["parameters"]
+    )
+    took_ms = (time.perf_counter() - began) * 1e3
+    stated = loaded.facts.get("load_ms")
+    return loaded, float(stated) if isinstance(stated, (int, float)) else took_ms
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A loaded model with the data on which it is measured as ordered."""
+
+    order: Mapping[str, Any]
+    channel: Channel
+    plan: _Plan
+    engine: Engine
+    loaded: Any
+    session: Any
+    feeds: Any
+
+    def measure(self, report: Report) -> Tuple[Measurement, _SpansOfParts]:
+        """Measure, and add to the report what only such a measurement states."""
+        if self.order["soak_s"] is not None:
+            return self._soak(report)
+        if self.order["concurrency"]:
+            return self._curve(report)
+        if self.order["load"] is not None:
+            return self._load_test(report)
+        from edgeyard.devices.runner.measure import measure
+
+        found = measure(
+            self.session,
+            self.feeds,
+            self.plan.until,
+            self._watch(),
+            self.plan.progress_to(self.channel),
+            max_warmup_s=self.order["max_warmup_s"],
+            loops=self.order["loops"],
+            note=self._note,
+        )
+        return found, []
+
+    def _soak(self, report: Report) -> Tuple[Measurement, _SpansOfParts]:
+        from edgeyard.devices.runner.soak import soak, write_numbers
+
+        self.plan.alone = True
+        _check_time_for_soak(self.order, self.plan.left_s)
+        soaked = soak(
+            self.session,
+            self.feeds,
+            self._watch,
+            self.plan.progress_to(self.channel),
+            duration_s=self.order["soak_s"],
+            window_s=self.order["soak_window_s"],
+            max_warmup_s=self.order["max_warmup_s"],
+            note=self._note,
+        )
+        write_numbers(Path(self.order["results"]) / SOAK, soaked)
+        report["soak"] = soaked.as_json()
+        return soaked.measurement, [list(one.spans) for one in soaked.windows]
+
+    def _curve(self, report: Report) -> Tuple[Measurement, _SpansOfParts]:
+        from edgeyard.devices.runner.concurrency import curve
+
+        self.plan.alone = True
+        measured = curve(
+            self.session,
+            self._session_of_another_caller,
+            self.feeds,
+            self._watch,
+            self.plan.progress_to(self.channel),
+            callers=self.order["concurrency"],
+            shared=isinstance(self.engine, SharingEngine),
+            min_runs=self.order["runs"],
+            min_level_s=max(MIN_LEVEL_S, self.order["energy_s"] / 2),
+            max_s=max(0.0, self.plan.left_s),
+            max_warmup_s=self.order["max_warmup_s"],
+            note=self._note,
+        )
+        report["concurrency"] = measured.as_json()
+        return measured.measurement, [list(one.spans) for one in measured.levels]
+
+    def _load_test(self, report: Report) -> Tuple[Measurement, _SpansOfParts]:
+        from edgeyard.devices.runner.load import load
+
+        self.plan.alone = True
+        tested = load(
+            self.session,
+            self.feeds,
+            self._watch,
+            self.plan.progress_to(self.channel),
+            rules=LoadRules(**self.order["load"]),
+            min_runs=self.order["runs"],
+            max_s=max(0.0, self.plan.left_s),
+            max_warmup_s=self.order["max_warmup_s"],
+            note=self._note,
+        )
+        report["load_test"] = tested.as_json()
+        return tested.measurement, []
+
+    def _session_of_another_caller(self) -> Any:
+        from edgeyard.devices.runner.duty_cycle import with_duty_cycle
+
+        if isinstance(self.engine, SharingEngine):
+            more = self.engine.session_of_another_caller(self.loaded)
+        else:
+            more, _ = _load(self.engine, self.order)
+        return with_duty_cycle(more, self.order["duty_cycle"])
+
+    def _watch(self, callers: int = 1) -> Watch:
+        from edgeyard.devices.runner.conditions import Watch
+
+        return Watch(threads=callers * self.order["threads"], wanted_cpus=self.order["cpus"])
+
+    def _note(self, sentence: str) -> None:
+        self.channel.send({"kind": "note", "sentence": sentence})
+
+
 def _threads_at_once(order: Mapping[str, Any], engine: Engine) -> int:
     """Return how many threads a launch may have: its callers, and those of the engine."""
     callers = max(order["concurrency"], default=1)
@@ -414,13 +448,12 @@ def _threads_at_once(order: Mapping[str, Any], engine: Engine) -> int:
     return int(models * order["threads"] + callers - 1)
 
 
-def _check_time_for_soak(order: Mapping[str, Any], began: float) -> None:
+def _check_time_for_soak(order: Mapping[str, Any], left_s: float) -> None:
     """Refuse to begin a soak that the time limit would cut off.
 
     Raises:
         RunFailed: ``timeout``.
     """
-    left_s = order["left_s"] - (time.monotonic() - began)
     if left_s < order["soak_s"]:
         raise RunFailed(
             "timeout",
@@ -476,12 +509,17 @@ class _Plan:
         self._order, self._began = order, began
         self.alone = False
 
+    @property
+    def left_s(self) -> float:
+        """Time left of the run's limit; below 0 after it."""
+        return float(self._order["left_s"] - (time.monotonic() - self._began))
+
     def until(self, warmup: "WarmUp") -> "StopRule":
         from edgeyard.devices.runner.measure import MIN_MEASURING_S, StopRule
 
         order = self._order
         spent_s = time.monotonic() - self._began
-        max_s = max(0.0, order["left_s"] - spent_s)
+        max_s = max(0.0, self.left_s)
         if order["number"] > 0:
             return StopRule(runs=order["numbers"])
         self.alone = spent_s > MAX_PREPARATION_S or warmup.window == 1
