@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import asking
-from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, plain, size
+from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, plain, usage
 from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
@@ -29,12 +29,6 @@ def _members(row: Row) -> str:
     return " ".join(plain(each) for each in members) if isinstance(members, list) else ""
 
 
-def _used(row: Row, used: str, limit: str) -> str:
-    shown = size if used == "stored_bytes" else plain
-    maximum = row.get(limit)
-    return shown(row.get(used)) + ("" if maximum is None else f" of {shown(maximum)}")
-
-
 _COLUMNS = (
     Column(title="GROUP", of=field("group_id"), whole=True),
     Column(title="SHARE", of=field("share"), right=True),
@@ -42,7 +36,7 @@ _COLUMNS = (
     *(
         Column(
             title=title,
-            of=lambda row, used=used, limit=limit: _used(row, used, limit),  # type: ignore[misc]
+            of=lambda row, used=used, limit=limit: usage(row, used, limit),  # type: ignore[misc]
             right=True,
             from_width=80 if title in ("LIVE", "RUNNING") else 120,
         )
@@ -164,7 +158,7 @@ def _show(session: Session, group: Row) -> None:
             f"{plain(group.get('usage_board_s'))} board-seconds lately, "
             f"share {plain(group.get('share'))}",
         ),
-        *((title.lower(), _used(group, used, limit)) for title, used, limit in _USED),
+        *((title.lower(), usage(group, used, limit)) for title, used, limit in _USED),
     ]
     for name, value in lines:
         echo(f"{name:<9} {value}")

@@ -24,6 +24,7 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     plain,
     size,
+    usage,
     warn_of_stale_state,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo, verb
@@ -680,7 +681,7 @@ _USED_COLUMNS = (
     *(
         Column(
             title=title,
-            of=lambda row, used=used, limit=limit: _used(row, used, limit),  # type: ignore[misc]
+            of=lambda row, used=used, limit=limit: usage(row, used, limit),  # type: ignore[misc]
             right=True,
             whole=True,
         )
@@ -700,12 +701,6 @@ _USED_COLUMNS = (
 def _amount(row: Row, name: str) -> str:
     value = row.get(name)
     return size(value) if row.get("unit") == "bytes" else plain(value)
-
-
-def _used(row: Row, used: str, limit: str) -> str:
-    shown = size if used == "stored_bytes" else plain
-    value = row.get(limit)
-    return shown(row.get(used)) + ("" if value is None else f" of {shown(value)}")
 
 
 def limits(

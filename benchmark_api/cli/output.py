@@ -366,6 +366,13 @@ def size(value: object) -> str:
     return size_text(value)
 
 
+def usage(row: Row, used: str, limit: str) -> str:
+    """Return how much of a limit is used, from two fields of a row; without a limit the use."""
+    shown = size if used == "stored_bytes" else plain
+    maximum = row.get(limit)
+    return shown(row.get(used)) + ("" if maximum is None else f" of {shown(maximum)}")
+
+
 def three_digits(value: object) -> str:
     """Return a measured number with three significant digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -425,7 +425,7 @@ def load(
             only = sender.server(rules.rate, gives_up=False)
             found = _Outcome(None, [only], only, None, "fixed")
         else:
-            found = _search(sender, rules, ready)
+            found = _search(sender, rules)
     if found.result.ended == "time":
         raise RunFailed(
             "timeout",
@@ -475,7 +475,7 @@ def _load(rules: LoadRules, queries: int, found: _Outcome, ready: Ready) -> Load
     )
 
 
-def _search(sender: "_Sender", rules: LoadRules, ready: Ready) -> _Outcome:
+def _search(sender: "_Sender", rules: LoadRules) -> _Outcome:
     """Find the largest rate that keeps the bound.
 
     Raises:

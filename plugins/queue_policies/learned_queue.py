@@ -99,8 +99,3 @@ def learned_queues(folder: Path = SHIPPED) -> Mapping[str, Callable[[], LearnedQ
     return {
         name: partial(load_learned_queue, path) for name, path in queue_manifests(folder).items()
     }
-
-
-def shipped_queue(name: str) -> LearnedQueue:
-    """Return one of the queue policies that Edgeyard brings."""
-    return load_learned_queue(SHIPPED / f"{name}.toml")

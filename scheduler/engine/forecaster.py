@@ -93,7 +93,7 @@ class Forecaster:
         if outcome.idle:
             found, live = _only(found, outcome.live), outcome.live
             planned = {}
-        self.latest = Forecasts(made_at=decided.now, by_id=found, took_s=took_s, planned=planned)
+        self.latest = Forecasts(made_at=decided.now, by_id=found, planned=planned)
         for benchmark_id, forecast in found.items():
             self._first.setdefault(benchmark_id, forecast)
         self._compare_ended(live)

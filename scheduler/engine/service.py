@@ -122,6 +122,10 @@ IDLE_WAIT_S = 0.5
 """Longest wait of a thread for work before it looks whether the engine stops."""
 
 JOIN_S = 5.0
+_CLAIM_THREADS = 4
+"""Hosts from which results are fetched at the same time."""
+_FETCH_THREADS = 16
+"""Benchmarks whose files are downloaded at once, so that slow addresses do not hold up others."""
 _ALL = ""
 
 
@@ -178,8 +182,6 @@ class EngineParts:
         file_limits: Largest file that is fetched, bytes, by role.
         full_repair_s: See `FULL_REPAIR_S`.
         dispatch_threads: Jobs that are handed to the cluster at the same time.
-        claim_threads: Hosts from which results are fetched at the same time.
-        fetch_threads: Benchmarks whose files are downloaded at the same time.
         downloads_per_user: Of these, those of one user.
         quotas: Gives the quotas of users whose accounts have none of their own.
         max_pending_total: Gives how many benchmarks of all users may wait; None: any number.
@@ -219,8 +221,6 @@ class EngineParts:
     limits: TaskLimits
     full_repair_s: float = FULL_REPAIR_S
     dispatch_threads: int = 8
-    claim_threads: int = 4
-    fetch_threads: int = 16  # mostly waiting; slow addresses must not hold up the others
     downloads_per_user: int = DEFAULT_PER_USER
     quotas: Callable[[], Quotas] = Quotas
     max_pending_total: Callable[[], int | None] = lambda: None
@@ -377,9 +377,9 @@ class Engine:
             ("dispatch", self._dispatch_loop),
         ]
         working = partial(self._working_loop, Step.CLAIM)
-        loops += [(f"claim-{n}", working) for n in range(self._parts.claim_threads)]
+        loops += [(f"claim-{n}", working) for n in range(_CLAIM_THREADS)]
         working = partial(self._working_loop, Step.FETCH)
-        loops += [(f"fetch-{n}", working) for n in range(self._parts.fetch_threads)]
+        loops += [(f"fetch-{n}", working) for n in range(_FETCH_THREADS)]
         loops += [(step.value, partial(self._timer_loop, step)) for step in _TIMERS]
         for name, loop in loops:
             self._run(name, loop)

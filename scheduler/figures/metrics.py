@@ -71,12 +71,12 @@ class Schedule:
         """Turnaround over run time; 1 is ideal."""
         return self.turnaround_s / self.run_s
 
-    def bounded_slowdown(self, threshold_s: float = SLOWDOWN_THRESHOLD_S) -> Floats:
+    def bounded_slowdown(self) -> Floats:
         """Slowdown that short jobs can't dominate: ``max(1, turnaround / max(run, threshold))``.
 
         Source: Feitelson, Rudolph, "Metrics and Benchmarking for Parallel Job Scheduling", 1998.
         """
-        return np.maximum(self.turnaround_s / np.maximum(self.run_s, threshold_s), 1.0)
+        return np.maximum(self.turnaround_s / np.maximum(self.run_s, SLOWDOWN_THRESHOLD_S), 1.0)
 
     @property
     def makespan_s(self) -> float:

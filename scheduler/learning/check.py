@@ -56,14 +56,12 @@ class CheckedModel:
         output_name: Its only output, float32, shape (pairs, outputs).
         nodes: Of its graph.
         parameters: Of its tensors.
-        trial_bytes: Most memory that the child had, engine included.
     """
 
     input_name: str
     output_name: str
     nodes: int
     parameters: int
-    trial_bytes: int
 
 
 @lru_cache(maxsize=8)
@@ -103,7 +101,6 @@ def check_model(data: bytes, inputs: int, outputs: int) -> CheckedModel:
         output_name=str(found["output"]),
         nodes=facts.nodes,
         parameters=facts.parameters,
-        trial_bytes=int(str(found["peak_bytes"])),
     )
 
 

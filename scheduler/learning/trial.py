@@ -83,7 +83,6 @@ def _try(path: str, inputs: int, outputs: int, rows: int) -> dict[str, object]:
     return {
         "input": takes[0].name,
         "output": gives[0].name,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 

@@ -82,13 +82,11 @@ class Forecasts:
         made_at: When they were made; None: not yet.
         by_id: Forecasts of live benchmarks. A benchmark is missing if its wait cannot be predicted:
             it is held, no board can run it, or it is too far back in a long queue.
-        took_s: How long making them took.
         planned: By id, the boards and starts that the same cycle plans for those that wait.
     """
 
     made_at: datetime | None = None
     by_id: Mapping[str, Forecast] = field(default_factory=dict)
-    took_s: float = 0.0
     planned: Mapping[str, PlannedStart] = field(default_factory=dict)
 
 

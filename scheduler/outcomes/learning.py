@@ -71,7 +71,6 @@ def learn_outcomes(
     now: datetime,
     *,
     kinds: Sequence[ModelKind] = tuple(ModelKind),
-    by_user_id: str = "",
     registry: Registry | None = None,
     report: Callable[[str], None] = lambda text: None,
 ) -> list[TrainingReport]:
@@ -84,12 +83,11 @@ def learn_outcomes(
         rows: From `edgeyard.scheduler.outcomes.rows.read_outcome_rows`.
         now: By the server's clock.
         kinds: Of models.
-        by_user_id: Who began it; "": the server's timer.
         registry: Of the plugins that decide where recorded days are replayed; None: the gate
             ``replay`` is not measured.
         report: Called with the progress in words.
     """
-    return [_learn(store, kind, rows, now, by_user_id, registry, report) for kind in kinds]
+    return [_learn(store, kind, rows, now, registry, report) for kind in kinds]
 
 
 def refusal_of(kind: ModelKind, rows: OutcomeRows) -> str:
@@ -136,7 +134,6 @@ def _learn(
     kind: ModelKind,
     rows: OutcomeRows,
     now: datetime,
-    by_user_id: str,
     registry: Registry | None,
     report: Callable[[str], None],
 ) -> TrainingReport:
@@ -183,7 +180,6 @@ def _learn(
         card=_card(kind, data, gates, problem),
         created_at=now,
         state_at=now,
-        by_user_id=by_user_id,
         reason="trained",
     )
 

@@ -226,7 +226,7 @@ def draw_history(lab: LabScenario, boards: Boards, seed: int) -> list[tuple[LabJ
         return []
     times = np.full(lab.history_jobs, 0.0)
     present = [each for each in boards.rows if each.present]
-    jobs = _jobs_at_times(lab, lab.arrivals, boards, seed, times, "history", present)
+    jobs = _jobs_at_times(lab, lab.arrivals, seed, times, "history", present)
     random = stream(seed, "history boards")
     picks = random.random(len(jobs))
     found = []
@@ -307,7 +307,7 @@ def _drawn(
             f"at most {_MAX_ARRIVALS:,} benchmarks in the whole time: a lower rate or a shorter "
             "time",
         )
-    return _jobs_at_times(lab, arrivals, boards, seed, times, "arrivals", boards.rows)
+    return _jobs_at_times(lab, arrivals, seed, times, "arrivals", boards.rows)
 
 
 def _times(lab: LabScenario, arrivals: Arrivals, until_s: float, seed: int) -> Floats:
@@ -362,7 +362,6 @@ def _has_batches(arrivals: Arrivals) -> bool:
 def _jobs_at_times(
     lab: LabScenario,
     arrivals: Arrivals,
-    boards: Boards,
     seed: int,
     times: Floats,
     purpose: str,

@@ -31,6 +31,5 @@ def _opened(data: bytes) -> tuple[CheckedModel, onnxruntime.InferenceSession]:
         output_name=session.get_outputs()[0].name,
         nodes=0,
         parameters=0,
-        trial_bytes=0,
     )
     return found, session

@@ -26,7 +26,6 @@ def test_figures_of_each_job() -> None:
     assert TWO.turnaround_s.tolist() == [40, 32]
     assert TWO.slowdown.tolist() == [1, 16]
     assert TWO.bounded_slowdown().tolist() == [1, 3.2]
-    assert TWO.bounded_slowdown(1.0).tolist() == [1, 16]
 
 
 def test_figures_of_the_machine() -> None:

@@ -30,8 +30,8 @@ PROGRAMS = {
         "assert 'engine.openvino.execution_providers' in engine_facts()"
     ),
     "the models of the server": (
-        "from edgeyard.plugins.queue_policies.learned_queue import shipped_queue; "
-        "shipped_queue('queue_hpc2n')"
+        "from edgeyard.plugins.queue_policies.learned_queue import SHIPPED, load_learned_queue; "
+        "load_learned_queue(SHIPPED / 'queue_hpc2n.toml')"
     ),
 }
 

@@ -91,6 +91,12 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
     )
 
 
+def created_index(thing: Json) -> int:
+    """Return the index of Nomad's state at which a job or an allocation was created."""
+    value = thing.get("CreateIndex")
+    return value if isinstance(value, int) else 0
+
+
 def by_our_clock(
     state: JobState, offset_s: float | None, placed_at: datetime | None, now: datetime
 ) -> JobState:

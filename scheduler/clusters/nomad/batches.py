@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from edgeyard.errors import ClusterUnreachable, JobExists, NotFound
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
+from edgeyard.scheduler.clusters.nomad.allocations import created_index
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.ports.batches import BatchCluster, BatchState, BatchStatus, BatchTask
 
@@ -41,7 +42,8 @@ class NomadBatches(BatchCluster):
         if not job_ids:
             return {}
         created = {
-            str(each.get("ID")): _index(each) for each in self._client.jobs(_common_start(job_ids))
+            str(each.get("ID")): created_index(each)
+            for each in self._client.jobs(_common_start(job_ids))
         }
         known = [job_id for job_id in job_ids if job_id in created]
         found: dict[str, BatchStatus] = {}
@@ -52,7 +54,9 @@ class NomadBatches(BatchCluster):
             for each in self._client.allocations(which):
                 job_id = str(each.get("JobID"))
                 # Allocations outlive the removal of their job: those may be of an earlier one.
-                if _index(each) > max(created[job_id], _index(newest.get(job_id, {}))):
+                if created_index(each) > max(
+                    created[job_id], created_index(newest.get(job_id, {}))
+                ):
                     newest[job_id] = each
             found |= {job_id: _status(each) for job_id, each in newest.items()}
         missing = [job_id for job_id in known if job_id not in found]
@@ -120,12 +124,6 @@ def _job(task: BatchTask, access: NomadAccess) -> Json:
             }
         ],
     }
-
-
-def _index(thing: Json) -> int:
-    """Return the index of Nomad's state at which a job or an allocation was created."""
-    value = thing.get("CreateIndex")
-    return value if isinstance(value, int) else 0
 
 
 def _status(allocation: Json) -> BatchStatus:

@@ -27,6 +27,7 @@ from edgeyard.scheduler.clusters.fitting import Condition
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.allocations import (
     by_our_clock,
+    created_index,
     first_of,
     of_no_run,
     of_run,
@@ -260,7 +261,7 @@ class NomadCluster(Cluster, NodeSource):
             job_id = _root(allocation)
             job = jobs.get(job_id, {})
             # What is older than the job was of another one of that name, purged since.
-            if _index(allocation) > _index(job):
+            if created_index(allocation) > created_index(job):
                 runs.setdefault(job_id, []).append(allocation)
         states: dict[str, JobState] = {}
         for job_id in found:
@@ -513,11 +514,6 @@ class NomadCluster(Cluster, NodeSource):
             while len(self._conditions) > _KNOWN_CONDITIONS:
                 self._conditions.popitem(last=False)
         return conditions
-
-
-def _index(thing: Json) -> int:
-    index = thing.get("CreateIndex")
-    return index if isinstance(index, int) else 0
 
 
 def _root_of(job: Json) -> str:
