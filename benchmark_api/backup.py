@@ -457,7 +457,7 @@ def _check_same(archive: _Archive, name: str, path: Path) -> None:
 
 
 def _not_included(settings: Settings, config: Path | None, listed: int) -> list[str]:
-    """What the settings name and a backup does not have."""
+    """Return what the settings name and a backup does not have."""
     paths = [] if config is None else [str(config)]
     paths += [f"{name}: {path}" for name, path in _files("", settings) if name != "data_dir"]
     if listed:

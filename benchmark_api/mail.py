@@ -104,7 +104,7 @@ class MailSender(MailSend):
         message: Mapping[str, object],
         cancelled: Callable[[], bool],
     ) -> Sent:
-        """See `MailSend`."""
+        """Implement `MailSend`."""
         settings = self._settings()
         if settings is None:
             return Sent("this server sends no mail: smtp_host is not set")

@@ -45,10 +45,10 @@ half a second."""
 
 
 _GARBAGE_THRESHOLDS = (10_000, 10, 10)
-"""Of Python's collector of cycles. A full collection looks at all that is alive while nothing else
-runs: a second with 10,000 benchmarks in the queue. Python makes one only if what has grown old
-since the last one is a quarter of that; with a third number of 1,000 there was none for a day,
-and what was in cycles of connections that were open at a lesser one stayed."""
+"""Thresholds of Python's collector of cycles. A full collection looks at all that is alive while
+nothing else runs: a second with 10,000 benchmarks in the queue. Python makes one only if what has
+grown old since the last one is a quarter of that; with a third number of 1,000 there was none for a
+day, and what was in cycles of connections that were open at a lesser one stayed."""
 
 
 def serve(

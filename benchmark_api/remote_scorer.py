@@ -86,7 +86,7 @@ class RemoteScorer:
         self._answer: Future[NDArray[np.float32]] | None = None
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`.
+        """Implement `Scorer.score`.
 
         Raises:
             TimeoutError: No answer within the budget.
@@ -141,7 +141,7 @@ class RemoteScorers:
         self._made: dict[tuple[object, ...], RemoteScorer] = {}
 
     def scorer(self, name: str, url: str, options: Options) -> RemoteScorer:
-        """See `RemoteScorer`."""
+        """Return the scorer of this name, address and options, made once."""
         key = (name, url, *sorted(options.items()))
         if key not in self._made:
             self._made[key] = RemoteScorer(

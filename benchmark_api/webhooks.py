@@ -55,7 +55,7 @@ class WebhookKeys:
         return "whsec_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
     def sign(self, webhook: Webhook, body: bytes, at: datetime) -> Mapping[str, str]:
-        """See `edgeyard.scheduler.engine.notify.Sign`."""
+        """Implement `edgeyard.scheduler.engine.notify.Sign`."""
         return {SIGNATURE: signature(self.secret(webhook), body, int(at.timestamp()))}
 
 
@@ -84,7 +84,7 @@ class WebhookSender:
         headers: Mapping[str, str],
         cancelled: Callable[[], bool] = never,
     ) -> int:
-        """See `edgeyard.scheduler.ports.WebhookPost.post`; the answer's body is not read."""
+        """Implement `edgeyard.scheduler.ports.WebhookPost.post`; the answer's body is not read."""
         target = self._rules.check(url)
         ends_at = time.monotonic() + _TIMEOUT_S
         resolve = in_time(self._resolve, ends_at, cancelled)

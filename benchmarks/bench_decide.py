@@ -384,7 +384,7 @@ def _uid(row: int) -> str:
 
 
 def _boards(case: Case) -> list[Board]:
-    """Of 20 families, one in ten busy."""
+    """Return boards of 20 families, of which one in ten is busy."""
     rng = np.random.default_rng(0)
     engines = (
         BoardEngine("ort", "1.31", frozenset({"TYPE1", "TYPE2", "TYPE3"})),

@@ -16,7 +16,7 @@ INTEGRITY = (
     "sha512-oF7JgXhDW9UXCy/k1ZYFUQgzu/rm19ORWPSPNL91vPlu"
     "B2PB9+MV55tyQdH/w7o2EAbTYUG5SDW1R60mdkdqGg=="
 )
-"""Of the package's archive, as the registry states it (``npm view PACKAGE dist.integrity``)."""
+"""Hash of the package's archive, which ``npm view PACKAGE dist.integrity`` states."""
 
 TARGET = Path(__file__).parents[1] / "templates" / "pages" / "static"
 

@@ -36,11 +36,11 @@ class FileProvider:
 
     @property
     def source(self) -> str:
-        """See `InventoryProvider.source`."""
+        """Implement `InventoryProvider.source`."""
         return f"file {self.path}"
 
     def load(self) -> Inventory:
-        """See `InventoryProvider.load`; reads the file anew."""
+        """Implement `InventoryProvider.load`; reads the file anew."""
         return Inventory.from_file(self.path)
 
 
@@ -58,9 +58,9 @@ class CallableProvider:
 
     @property
     def source(self) -> str:
-        """See `InventoryProvider.source`."""
+        """Implement `InventoryProvider.source`."""
         return self.named
 
     def load(self) -> Inventory:
-        """See `InventoryProvider.load`."""
+        """Implement `InventoryProvider.load`."""
         return self.make()

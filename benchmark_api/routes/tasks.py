@@ -384,7 +384,7 @@ def _quotas(uow: UnitOfWork, attempt: Attempt, defaults: Quotas) -> tuple[str, Q
 
 
 def _budget(context: Context, attempt: Attempt) -> UploadBudget | None:
-    """What bounds the uploads of an attempt that are under way."""
+    """Return what bounds the uploads of an attempt that are under way."""
     with context.services.store.read() as uow:
         _, allowed = _quotas(uow, attempt, context.services.settings.quotas)
     whose = f"the run {attempt.job_id}"

@@ -34,8 +34,9 @@ TRIES = 6
 FIRST_DELAY_S = 0.2
 MAX_DELAY_S = 5.0
 MAX_WAIT_S = 30.0
-"""Of all waits before further tries of one call: a server that asks for more is not waited for, and
-the caller gets its answer. One that has no room left (507) will not have it within that."""
+"""Maximum of all waits before further tries of one call: a server that asks for more is not waited
+for, and the caller gets its answer. One that has no room left (507) will not have it within
+that."""
 MAX_ANSWER_BYTES = 128 << 20
 """Maximum size of an unpacked answer; files are streamed, and have no such limit."""
 MAX_ERROR_TEXT = 4000

@@ -23,8 +23,8 @@ from edgeyard.benchmark_api.sdk.submission import (
 from edgeyard.errors import InvalidInput
 
 MAX_QUERY_CHARACTERS = 6000
-"""Of the names, sizes and hashes in a URL; proxies refuse longer ones. The files of a description
-with more of them are uploaded."""
+"""Maximum length of names, sizes and hashes in a URL; proxies refuse longer ones. The files of a
+description with more of them are uploaded."""
 
 _BLOCK_BYTES = 2**20
 _DATASETS = ("dataset", "dataset_urls")
@@ -163,7 +163,7 @@ def _is_there(
     local: Mapping[str, Sequence[Path | None]],
     url: str,
 ) -> bool:
-    """Whether the server has a file of this field."""
+    """Return whether the server has a file of this field."""
     value = description.get(name)
     if value is None:
         return False

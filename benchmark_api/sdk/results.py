@@ -119,7 +119,7 @@ class Results:
         return f"<table>{title}<tbody>{rows}</tbody></table>"
 
     def _facts(self, *, reasons: bool = False) -> dict[str, str]:
-        """What says most about it, by name; empty where there is nothing to say."""
+        """Return what says most about it, by name; empty where there is nothing to say."""
         row = self.summary
         ran = verdict = ""
         if row is not None:

@@ -33,7 +33,7 @@ FAMILIES = {
     "emuslow": "2 threads crowded on 1 CPU",
 }
 HOSTS, BOARDS = 3, 4
-"""Of the Nomad test bed: boards of each family on every host."""
+"""Hosts of the Nomad test bed, and boards of each family on every host."""
 _MARKS = {"comparable": "", "suspect": " ~", "invalid": " !"}
 
 out = Console(width=100 if not sys.stdout.isatty() else None, highlight=False)

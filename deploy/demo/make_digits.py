@@ -76,7 +76,7 @@ class Network:
         return kept["hidden"] @ self.weights["head.weight"].T + self.weights["head.bias"]
 
     def gradients(self, x: Array, y: NDArray[np.intp]) -> dict[str, Array]:
-        """Of the mean softmax cross-entropy."""
+        """Return the gradients of the mean softmax cross-entropy."""
         kept, weights = self.kept, self.weights
         logits = self.logits(x)
         exps = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -161,7 +161,7 @@ def _readings(paths: Sequence[Path]) -> str:
 
 
 def _looks_like_a_part(name: str) -> bool:
-    """Whether a name such as ``train``, ``val2017`` or ``test_set`` is that of a part."""
+    """Return whether a name such as ``train``, ``val2017`` or ``test_set`` is that of a part."""
     words = _PARTS.findall(name.lower())
     return any(word in _OF_A_DATASET for word in words) and all(
         word in _OF_A_DATASET or word in _BESIDE for word in words

@@ -39,10 +39,10 @@ from edgeyard.devices.power_rails import (
 from edgeyard.devices.runner.engine import BoardFacts
 
 SAMPLES_PER_S = 10.0
-"""Of a board's own sensor. A reading takes 0.05 ms, over I2C about 1 ms: at most 1 % of a core."""
+"""Rate of a board's sensor. A reading takes 0.05 ms, over I2C about 1 ms: at most 1 % of a core."""
 
 METER_SAMPLES_PER_S = 1.0
-"""Of an external meter: each reading starts a program."""
+"""Rate of an external meter: each reading starts a program."""
 
 PART_S, METER_PART_S = 0.5, 2.0
 """Minimum time of inferences in a part; the interval comes from the energies of the parts."""

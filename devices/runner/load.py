@@ -63,7 +63,7 @@ from edgeyard.devices.runner.trust import (
 from edgeyard.errors import RunFailed
 
 CONFIDENCE = 0.99
-"""Of LoadGen's early stopping."""
+"""Confidence of LoadGen's early stopping."""
 
 RESOLUTION = 0.05
 """Relative distance of the rates that did and did not keep the bound at which the search ends."""

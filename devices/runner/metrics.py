@@ -186,7 +186,7 @@ class Regression:
         return {"metric": "regression", "name": "MAE", "value": mae, "mae": mae, "rmse": rmse}
 
     def reasons(self) -> Sequence[Reason]:
-        """See `Metric.reasons`: there are no classes."""
+        """Implement `Metric.reasons`: there are no classes."""
         return ()
 
 
@@ -253,7 +253,7 @@ class Segmentation:
         }
 
     def reasons(self) -> Sequence[Reason]:
-        """See `Metric.reasons`; classes with scores of their own are known and checked."""
+        """Implement `Metric.reasons`; classes with scores of their own are known and checked."""
         by_step = {step: int(np.trace(self._confusion, offset=step)) for step in (1, -1)}
         hits, count = int(np.trace(self._confusion)), int(self._confusion.sum())
         found = list(labels_shifted(hits, by_step, count, "pixels"))
@@ -346,7 +346,7 @@ class Detection:
         }
 
     def reasons(self) -> Sequence[Reason]:
-        """See `Metric.reasons`."""
+        """Implement `Metric.reasons`."""
         by_class = {number: count for number, count in self._true.items() if count}
         given = [key for key, found in self._found.items() if found]
         by_step = {step: count for step, count in self._by_step.items() if step}
@@ -416,7 +416,7 @@ def _classes_of_pixels(output: Array, truth: Array) -> NDArray[np.int64]:
 
 
 def _same_shape(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether arrays have the same rows and the same shape, but for dimensions of 1.
+    """Return whether arrays have the same rows and the same shape, but for dimensions of 1.
 
     Equal sizes are not enough: the values of a transposed output would be compared with others.
     """

@@ -203,7 +203,7 @@ def _members(path: Path) -> "list[zipfile.ZipInfo]":
 
 
 def _content_start(whole: memoryview, info: zipfile.ZipInfo) -> int:
-    """Where the content of a member begins."""
+    """Return where the content of a member begins."""
     at = info.header_offset
     header = bytes(whole[at : at + _LOCAL_HEADER_BYTES]) if at >= 0 else b""
     if len(header) != _LOCAL_HEADER_BYTES or header[:4] != _LOCAL_HEADER:

@@ -97,7 +97,7 @@ SINGLE = {
     "AttributeProto": frozenset({ATTRIBUTE_TENSOR, ATTRIBUTE_GRAPH, ATTRIBUTE_SPARSE}),
     "SparseTensorProto": frozenset({SPARSE_VALUES, SPARSE_INDICES}),
 }
-"""Of `WAYS_TO_TENSORS`, those that are there once. Readers merge a second one into the first: two
+"""The `WAYS_TO_TENSORS` that are there once. Readers merge a second one into the first: two
 tensors of a thousand elements become one of a million."""
 
 ELEMENT_TYPES = {

@@ -643,11 +643,11 @@ class _RecordedScorer:
         self._cells, self._boards, self._classes = cells, boards, classes
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`."""
+        """Implement `Scorer.score`."""
         return self.answer(batch, pairs).scores
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
-        """See `DetailedScorer.answer`."""
+        """Implement `DetailedScorer.answer`."""
         # From last to first: a class that has others than the changed one is theirs.
         row_then = np.zeros(batch.shape[0], dtype=np.intp)
         row_then[batch.class_of_job[::-1]] = self._classes[::-1]

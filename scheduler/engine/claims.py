@@ -224,7 +224,7 @@ class Claims:
         return job_id if claim.ended else None
 
     def _is_given_up(self, claim: _Claim, now_s: float) -> bool:
-        """Whether a host is silent for too long, or breaks off again and again."""
+        """Return whether a host is silent for too long, or breaks off again and again."""
         failing_s = now_s - (claim.failing_since_s or now_s)
         silent_s = now_s - claim.silent_since_s
         return silent_s > self._grace_s or failing_s > max(self._timeout_s, self._grace_s)

@@ -125,7 +125,7 @@ class ElectedEngine:
         return self._election.view()
 
     def wake(self) -> None:
-        """See `Engine.wake`. Where another server leads, that one looks every second."""
+        """Implement `Engine.wake`. Where another server leads, that one looks every second."""
         self._engine.wake()
 
     # The loops are each the outermost of their thread, so each may catch everything.
@@ -189,12 +189,12 @@ class LeadersCluster(ClusterDecorator[Cluster]):
         self._holds = holds
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> str | None:
-        """See `Cluster.dispatch`; ClusterUnreachable where the lease is over."""
+        """Implement `Cluster.dispatch`; ClusterUnreachable where the lease is over."""
         self._must_lead()
         return super().dispatch(job_id, hcl, secrets)
 
     def stop(self, job_id: str) -> None:
-        """See `Cluster.stop`; ClusterUnreachable where the lease is over."""
+        """Implement `Cluster.stop`; ClusterUnreachable where the lease is over."""
         self._must_lead()
         super().stop(job_id)
 

@@ -46,8 +46,8 @@ MAX_PREDICTED_QUEUE = 100
 """Benchmarks that run or wait; with more of them a submission gets no forecast at once."""
 
 FORECAST_SHARE = 0.05
-"""Of one core that forecasts of submissions take at most: half a millisecond of each submission
-where a hundred come in a second."""
+"""Maximum share of one core for forecasts of submissions: half a millisecond of each where a
+hundred come in a second."""
 
 MAX_FORECAST_AGE_S = 1.0
 """Oldest forecast that another submission of the same kind gets; a forecast states its age."""

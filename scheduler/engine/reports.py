@@ -77,5 +77,5 @@ def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
 
 
 def _is_number(value: object) -> bool:
-    """Or null, which the runner writes for what is not finite."""
+    """Return whether it is a number, or null, which the runner writes for what is not finite."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -510,7 +510,7 @@ class Engine:
         return self._parts.reconciler.failing()
 
     def claims(self) -> Mapping[str, tuple[float, str]]:
-        """See `Claims.waiting`. Any thread."""
+        """Return `Claims.waiting`; any thread may ask."""
         return self._parts.claims.waiting()
 
     def stop(self) -> None:

@@ -161,7 +161,7 @@ def _predictions_expired(
 
 
 def _paid_s(each: PendingBenchmark, knowledge: Knowledge, now: datetime) -> float:
-    """How long its budget pays for; NaN without one, or where the family costs nothing."""
+    """Return how long its budget pays for; NaN without one, or where the family costs nothing."""
     rate = knowledge.rate(each.family, now)
     return math.nan if each.budget is None or rate <= 0 else each.budget / rate
 

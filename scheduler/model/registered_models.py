@@ -101,5 +101,5 @@ class RegisteredModel:
 
     @property
     def failed_gates(self) -> tuple[Gate, ...]:
-        """Those that do not hold."""
+        """The gates that do not hold."""
         return tuple(each for each in self.gates if not each.passed)

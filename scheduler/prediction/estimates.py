@@ -68,8 +68,9 @@ _UNKNOWN_FAMILY_VARIANCE = 0.01
 """The same between boards of a family, and between runs of a kind on a board: 10 %."""
 
 _SLOPE_VARIANCE = 0.6
-"""Of b = 1 where all runs of each model asked for as many runs: b = 0 (such runs are all set-up) is
-its 10th percentile, so that an unknown growth alone keeps nothing waiting for its bound."""
+"""Variance of b = 1 where all runs of each model asked for as many runs: b = 0 (such runs are all
+set-up) is its 10th percentile, so that an unknown growth alone keeps nothing waiting for its
+bound."""
 
 _MAX_SIMILARITY = 0.95
 """Runs that follow each other never are quite the same."""
@@ -686,7 +687,7 @@ class _RunTimes:
         return (PSEUDO_RUNS * prior + squares) / (PSEUDO_RUNS + freedom)
 
     def parts(self, pairs: PastPairs) -> RunTimeParts:
-        """See `run_time_parts`."""
+        """Return what `run_time_parts` returns."""
         if self.empty or not len(pairs.rows):
             nothing = np.full(len(pairs.rows), np.nan)
             return RunTimeParts(location=nothing, noise=nothing, error=nothing, freedom=nothing)
@@ -719,7 +720,7 @@ class _RunTimes:
         return self._on_boards(pairs, mean, variance, noise, freedom)
 
     def offsets(self, pairs: PastPairs) -> Floats:
-        """See `PastPairs.offsets`."""
+        """Implement `PastPairs.offsets`."""
         if self.empty or not len(pairs.rows):
             return np.zeros(len(pairs.rows))
         own = _own_groups(pairs, self._levels[_BOARD].groups)
@@ -729,7 +730,7 @@ class _RunTimes:
         return np.asarray(of_boards + self._slope * pairs.log_runs[pairs.combination])
 
     def alike(self, pairs: PastPairs, combination: int, user: int, max_runs: int) -> RunsAlike:
-        """See `PastPairs.runs_alike`."""
+        """Implement `PastPairs.runs_alike`."""
         if self.empty:
             return RunsAlike((), 0.0)
         family, base, stem, kind = (
@@ -745,7 +746,7 @@ class _RunTimes:
         return RunsAlike((of_users.newest(at, user, max_runs),), of_users.similarity)
 
     def counts(self, pairs: PastPairs) -> Floats:
-        """See `run_counts`."""
+        """Return what `run_counts` returns."""
         if self.empty or not len(pairs.rows):
             return np.zeros(len(pairs.rows))
         groups = self._levels[_MODEL].groups

@@ -87,7 +87,7 @@ class IsolatedScorer:
             raise
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        """See `Scorer.score`.
+        """Implement `Scorer.score`.
 
         Raises:
             TimeoutError: No answer within the budget; the process was killed.

@@ -86,7 +86,7 @@ class OpenvinoSession:
         self._kinds: "Optional[List[Tuple[str, Tuple[int, ...], np.dtype[Any]]]]" = None
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """See `Session.run`."""
+        """Implement `Session.run`."""
         kinds = [(name, value.shape, value.dtype) for name, value in feeds.items()]
         if kinds != self._kinds:
             check_feeds(self.inputs, feeds)

@@ -86,12 +86,12 @@ class OrtSession:
 
     @property
     def inputs(self) -> Sequence[TensorSpec]:
-        """See `Session`."""
+        """Return the inputs of the network."""
         return self._inputs
 
     @property
     def outputs(self) -> Sequence[TensorSpec]:
-        """See `Session`."""
+        """Return the outputs of the network."""
         return self._outputs
 
     @property
@@ -100,7 +100,7 @@ class OrtSession:
         return self._facts
 
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        """See `Session.run`.
+        """Implement `Session.run`.
 
         Raises:
             RunFailed: ``user_input`` for feeds that don't fit, ``out_of_memory``, ``user_model``.

@@ -50,11 +50,11 @@ class OrtGeneration:
         self._next = generator.generate_next_token
 
     def prefill(self) -> None:
-        """See `Generation.prefill`."""
+        """Implement `Generation.prefill`."""
         _translating(lambda: self._generator.append_tokens(self._prompt))
 
     def step(self) -> None:
-        """See `Generation.step`."""
+        """Implement `Generation.step`."""
         try:
             self._next()
         except Exception as error:
@@ -63,16 +63,16 @@ class OrtGeneration:
 
     @property
     def ended(self) -> bool:
-        """See `Generation.ended`."""
+        """Implement `Generation.ended`."""
         return bool(self._generator.is_done())
 
     def logits(self) -> NDArray[np.floating[Any]]:
-        """See `Generation.logits`."""
+        """Implement `Generation.logits`."""
         found: NDArray[np.floating[Any]] = np.array(self._generator.get_logits())[0, -1]
         return found
 
     def tokens(self) -> Sequence[int]:
-        """See `Generation.tokens`."""
+        """Implement `Generation.tokens`."""
         return [int(each) for each in self._generator.get_sequence(0)[self._prompt.size :]]
 
 
@@ -96,7 +96,7 @@ class OrtGenaiSession:
         )
 
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
-        """See `Session.run`."""
+        """Implement `Session.run`."""
         check_feeds(self.inputs, feeds)
         tokens = feeds[INPUT]
         rows, length = tokens.shape
@@ -118,17 +118,17 @@ class OrtGenaiSession:
         return [np.array(generator.get_logits())[:, -1]]
 
     def encode(self, text: str) -> Sequence[int]:
-        """See `GeneratingSession.encode`."""
+        """Implement `GeneratingSession.encode`."""
         tokens = _translating(lambda: self._tokenizer.encode(text))
         return [int(each) for each in tokens]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """See `GeneratingSession.decode`."""
+        """Implement `GeneratingSession.decode`."""
         ids = np.array(tokens, dtype=np.int32)
         return str(_translating(lambda: self._tokenizer.decode(ids)))
 
     def begin(self, prompt: Sequence[int], output_length: int) -> Generation:
-        """See `GeneratingSession.begin`."""
+        """Implement `GeneratingSession.begin`."""
         length = len(prompt) + output_length
         generator = self._generator(length, min_length=length)
         return OrtGeneration(generator, np.array([prompt], dtype=np.int32))

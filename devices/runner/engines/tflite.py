@@ -126,7 +126,7 @@ class _Main:
         return self
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """See `Session.run`."""
+        """Implement `Session.run`."""
         values = [feeds[spec.name] for spec in self.inputs if spec.name in feeds]
         kinds = [(value.shape, value.dtype) for value in values]
         if kinds != self._kinds or len(feeds) != len(values):
@@ -167,7 +167,7 @@ class _Signature:
         self._kinds: list[_Kind] | None = None
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
-        """See `Session.run`."""
+        """Implement `Session.run`."""
         values = [feeds[spec.name] for spec in self.inputs if spec.name in feeds]
         kinds = [(value.shape, value.dtype) for value in values]
         if kinds != self._kinds or len(feeds) != len(values):

@@ -22,7 +22,7 @@ _TOTAL = re.compile(r"^MemTotal:\s+(\d+) kB$", re.MULTILINE)
 
 
 class MachineLoad:
-    """Of the CPUs that this process may use, which are those that boards are made of. Thread-safe.
+    """The load of the CPUs that this process may use, of which boards are made. Thread-safe.
 
     The CPUs are read at once, so that the first load is known after `MIN_LOAD_INTERVAL`.
     """

@@ -22,7 +22,7 @@ _NS_PER_S = 10**9
 
 
 class NomadBatches(BatchCluster):
-    """See `BatchCluster`."""
+    """Batch jobs of a Nomad cluster, as `BatchCluster` states them."""
 
     def __init__(self, access: NomadAccess) -> None:
         self._client = NomadClient(access)

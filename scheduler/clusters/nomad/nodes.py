@@ -78,7 +78,7 @@ class NodeReader:
     def __init__(
         self, device: str, why_unserved: WhyUnserved = lambda datacenter, pool: ""
     ) -> None:
-        """See `hosts_of`.
+        """Read hosts as `hosts_of` does.
 
         Args:
             device: Of the boards, as for `hosts_of`.

@@ -41,15 +41,15 @@ class Session:
         return self._send("GET", url, options)
 
     def post(self, url: str, **options: object) -> Response:
-        """See `get`."""
+        """Send a POST; otherwise as `get`."""
         return self._send("POST", url, options)
 
     def put(self, url: str, **options: object) -> Response:
-        """See `get`."""
+        """Send a PUT; otherwise as `get`."""
         return self._send("PUT", url, options)
 
     def delete(self, url: str, **options: object) -> Response:
-        """See `get`."""
+        """Send a DELETE; otherwise as `get`."""
         return self._send("DELETE", url, options)
 
     def close(self) -> None:
