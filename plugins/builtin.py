@@ -26,6 +26,7 @@ from edgeyard.plugins.queue_policies.fifo import Fifo
 from edgeyard.plugins.queue_policies.learned_queue import learned_queues
 from edgeyard.plugins.queue_policies.lookahead import Lookahead
 from edgeyard.plugins.queue_policies.priority_age import PriorityAge
+from edgeyard.plugins.queue_policies.priority_response import PriorityResponse
 from edgeyard.plugins.queue_policies.seeded_random import SeededRandomOrder
 from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
 from edgeyard.plugins.queue_policies.tetris import TetrisOrder
@@ -68,6 +69,7 @@ _QUEUE_POLICIES: Mapping[str, Callable[[], QueuePolicy]] = {
     **learned_queues(),
     "lookahead": Lookahead,
     "priority_age": PriorityAge,
+    "priority_response": PriorityResponse,
     "random": SeededRandomOrder,
     "shortest_first": ShortestFirst,
     "tetris": TetrisOrder,

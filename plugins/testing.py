@@ -371,7 +371,16 @@ def queue_of(
     """Return the columns that a queue policy is handed."""
     batch = build_batch(snapshot_of([board("rpi4b-0001-0001")]), jobs, now, 0, knowledge)
     slacks = slacks_s(jobs, now)
-    return build_queue(jobs, now, priorities, ages, slacks, batch=batch, guard_s=guard_s)
+    return build_queue(
+        jobs,
+        now,
+        priorities,
+        ages,
+        slacks,
+        batch=batch,
+        base_priorities=priorities,
+        guard_s=guard_s,
+    )
 
 
 class QueuePolicyContract:

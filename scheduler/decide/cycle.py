@@ -181,6 +181,7 @@ def decide(
         ages,
         slacks,
         batch=batch,
+        base_priorities=points.base,
         holders=given.holders,
         guard_s=policy.guard_s,
         mode=policy.priority_mode,

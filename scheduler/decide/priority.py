@@ -49,6 +49,15 @@ class Priorities:
     values: NDArray[np.int64]
     parts: Mapping[str, NDArray[np.int64]]
 
+    @property
+    def base(self) -> NDArray[np.int64] | None:
+        """Priorities without what waiting adds, and without bounds; None in FIFO mode."""
+        if "age" not in self.parts:
+            return None
+        base = self.parts["type"] + self.parts["user"] + self.parts["deadline"]
+        strict = self.parts.get("strict")
+        return base if strict is None else np.where(strict != 0, self.values, base)
+
     def parts_of(self, job: int) -> dict[str, float]:
         """Return the parts of one priority; bounds and strict mode only where they changed it."""
         return {

@@ -35,6 +35,7 @@ def build_queue(
     slacks: NDArray[np.float64],
     *,
     batch: Batch,
+    base_priorities: NDArray[np.int64] | None,
     holders: Sequence[BoardHolder] = (),
     guard_s: float = 86400.0,
     mode: PriorityMode = PriorityMode.COMPUTED,
@@ -50,6 +51,7 @@ def build_queue(
         ages: Shape (jobs,), seconds since the submission.
         slacks: Shape (jobs,), seconds to the deadline less the stated run time; NaN without one.
         batch: The cycle's batch, whose jobs are ``pending``.
+        base_priorities: Shape (jobs,), priorities without what waiting adds; None in FIFO mode.
         holders: What runs on the boards that are busy; counts for the users' usage.
         guard_s: Wait after which a benchmark is not overtaken by younger ones, seconds.
         mode: How priorities are made.
@@ -69,6 +71,7 @@ def build_queue(
         ids=tuple(each.benchmark_id for each in pending),
         users=tuple(each.user_id for each in pending),
         priorities=priorities,
+        base_priorities=base_priorities,
         ages_s=ages,
         waits_s=_waits_s(pending, now, ages),
         slacks_s=slacks,

@@ -215,13 +215,15 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     lasting = np.array([False, *(each.never for each in found.reasons)], dtype=bool)
     by_name = {plugin.name: plugin for plugin in plugins.filters}
     ages, slacks = ages_s(given.pending, given.now), slacks_s(given.pending, given.now)
+    points = Priorities(values=found.priorities, parts=dict(found.priority_parts))
     queue = build_queue(
         given.pending,
         given.now,
-        found.priorities,
+        points.values,
         ages,
         slacks,
         batch=batch,
+        base_priorities=points.base,
         guard_s=policy.guard_s,
         mode=policy.priority_mode,
     )
@@ -255,7 +257,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
             pending=given.pending,
             batch=batch,
             queue=queue,
-            priorities=Priorities(values=found.priorities, parts=dict(found.priority_parts)),
+            priorities=points,
             bindings=found.bindings,
             order=found.order,
             ready=found.ready,

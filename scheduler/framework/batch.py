@@ -394,6 +394,8 @@ class Queue:
         ids: Benchmark ids.
         users: User ids.
         priorities: int64, 1-100.
+        base_priorities: int64, without what waiting adds. None where the queue goes by submission
+            among equal priorities: in the priority mode ``fifo``, in logs and in the world of nodes.
         ages_s: Since submission, never negative.
         waits_s: Since it could have started: its submission, or its start time; never negative.
         slacks_s: Until the deadline, less the stated run time; NaN without a deadline.
@@ -431,6 +433,7 @@ class Queue:
     processors: NDArray[np.int64]
     guard_s: float
     estimate: Callable[[], NDArray[np.float64]]
+    base_priorities: NDArray[np.int64] | None = None
     turn_size: int | None = None
     needs: NDArray[np.float64] | None = None
     free: NDArray[np.float64] | None = None
@@ -492,6 +495,10 @@ class Queue:
         benchmarks of each other user, however many these have in the queue.
         """
         return self._turns(-self.ages_s, -self.priorities)
+
+    def turns_in(self, ranks: NDArray[np.intp]) -> NDArray[np.int64]:
+        """In which turn each stands if a user's own come in the order of these ranks."""
+        return self._turns(ranks)
 
     def _turns(self, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Each user's own places by these keys, the last counts most, in steps of a turn."""

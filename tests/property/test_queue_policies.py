@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from edgeyard.plugins.builtin import BUILT_IN, registry
 from edgeyard.plugins.queue_policies.fair_share import FairShare
+from edgeyard.plugins.queue_policies.priority_age import PriorityAge
+from edgeyard.plugins.queue_policies.priority_response import PriorityResponse
 from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
 from edgeyard.plugins.testing import NOW, pending, queue_of
 from edgeyard.scheduler.framework.batch import TURN_SIZE
@@ -273,17 +275,78 @@ def test_the_shortest_runs_first_and_the_unknown_in_the_middle() -> None:
     assert [jobs[row].benchmark_id for row in order] == ["short", "mid", "unknown", "long"]
 
 
+BASES = st.sampled_from([62, 70, 80])
+"""Points for type, user and deadline."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    waiting=st.lists(
+        st.tuples(BASES, st.floats(0, 8 * 3600), st.floats(1, 3000)), min_size=2, max_size=20
+    ),
+    guard_s=st.sampled_from([3600.0, 86400.0]),
+)
+def test_run_times_change_places_only_of_neighbours_that_differ_by_age(
+    waiting: list[tuple[int, float, float]], guard_s: float
+) -> None:
+    """Whoever has other points, or has waited for the guard time, stands as by priority and age."""
+    jobs = [
+        pending(f"b-{n:02}", submit_time=NOW - timedelta(seconds=age), user_time_s=run_s)
+        for n, (_, age, run_s) in enumerate(waiting)
+    ]
+    base = np.array([each[0] for each in waiting])
+    ages = np.array([each[1] for each in waiting])
+    points = np.minimum(base + np.floor(ages / 1800.0).astype(np.int64), 100)
+    queue = replace(queue_of(jobs, points, ages, guard_s=guard_s), base_priorities=base)
+    before, after = PriorityAge().order(queue), PriorityResponse().order(queue)
+    assert sorted(after.tolist()) == list(range(len(jobs)))
+    for one in range(len(jobs)):
+        for other in range(len(jobs)):
+            if base[one] != base[other] or queue.guarded[one]:
+                assert (before[one] < before[other]) == (after[one] < after[other])
+
+
+def test_of_equals_the_highest_response_ratio_comes_first() -> None:
+    jobs = [
+        pending("long", user_time_s=1200.0),
+        pending("short", user_time_s=10.0),
+        pending("middle", user_time_s=60.0),
+        pending("unknown"),
+    ]
+    just_come = queue_of(jobs, np.full(4, 80), np.zeros(4))
+    order = np.argsort(PriorityResponse().order(just_come))
+    assert [jobs[row].benchmark_id for row in order] == ["short", "middle", "unknown", "long"]
+    waited = queue_of(
+        jobs[:2], np.full(2, 80), np.array([7200.0, 0.0])
+    )  # 121 min / 1200 s > 1/10 s
+    assert PriorityResponse().order(waited).tolist() == [0, 1]
+    assert PriorityResponse().reason(waited, 0) == (
+        "priority 80, waiting for 7200 s, expected to run for about 1200 s: response ratio 6"
+    )
+    by_submission = replace(waited, base_priorities=None)
+    assert PriorityResponse().order(by_submission).tolist() == [0, 1]
+
+
+def test_one_user_s_short_runs_come_before_their_long_ones_however_many_wait() -> None:
+    jobs = [pending(f"long-{n:03}", user_id="ann", user_time_s=600.0) for n in range(100)]
+    jobs.append(pending("short", user_id="ann", user_time_s=5.0))
+    ages = np.array([600.0] * 100 + [0.0])
+    ranks = PriorityResponse().order(queue_of(jobs, np.full(101, 80), ages))
+    assert ranks[-1] == 0
+
+
 def test_a_policy_chooses_by_name() -> None:
     assert set(registry(entry_points=False).names(Kind.QUEUE_POLICY)) == {
         "earliest_deadline", "f1", "f2", "f3", "f4", "fair_share", "fifo",
-        "lookahead", "priority_age", "queue_hpc2n", "queue_lublin_1", "queue_lublin_2",
-        "queue_sdsc_sp2", "random", "shortest_first", "tetris", "unicep", "wfp3",
+        "lookahead", "priority_age", "priority_response", "queue_hpc2n", "queue_lublin_1",
+        "queue_lublin_2", "queue_sdsc_sp2", "random", "shortest_first", "tetris", "unicep", "wfp3",
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("waited_s", [3600.0, 3 * 86400.0])
 @pytest.mark.parametrize(
-    "name", ["priority_age", "earliest_deadline", "shortest_first", "fair_share"]
+    "name",
+    ["priority_age", "priority_response", "earliest_deadline", "shortest_first", "fair_share"],
 )
 def test_ten_thousand_of_one_user_do_not_push_others_back(name: str, waited_s: float) -> None:
     """Also not when they have waited for so long that nobody may overtake them."""

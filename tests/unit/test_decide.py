@@ -559,8 +559,11 @@ def test_an_explanation_reports_every_board() -> None:
     explanation = cycle(snapshot, [pending("a", submit_time=older(60)), pending("b")]).explanation(
         "b"
     )
-    assert explanation.policy == "default/2"
-    assert (explanation.rank, explanation.rank_reason) == (1, "priority 80, waiting for 0 s")
+    assert explanation.policy == "default/3"
+    assert (explanation.rank, explanation.rank_reason) == (
+        1,
+        "priority 80, waiting for 0 s, its run time is not known",
+    )
     assert sum(explanation.priority_parts.values()) == explanation.priority == 80
     assert [each.sentence for each in explanation.verdicts] == [
         f"{ONE} goes to a benchmark ahead in the queue",
