@@ -5,7 +5,8 @@ replacement, the same ones for both, for its 95 % interval (paired percentile bo
 Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The peer "least loaded" is the
 policy ``default`` with the scorer `least_loaded` alone, "random" with `random` alone.
 
-The row `idle by bookings 8` compares nothing: see `booked_lab`.
+The row `idle by bookings 8` compares nothing: see `booked_lab`. The rows `random labs …` are of
+`benchmarks.random_labs`: geometric means over labs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import cache
 
 import numpy as np
 
+from benchmarks.random_labs import FLOOR_S, LABS, LabFigures, geometric_mean, simulate_labs
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.named import policy_named
@@ -41,8 +43,14 @@ MAX_COMPLETION = 0.85
 LOAD = 0.6
 """Share of the boards in use, if each ran as fast as a board of speed 1."""
 
-OTHER_LOADS = (0.4, 0.8)
-"""Loads at which policies are compared with MCT, too; nothing is required there."""
+OTHER_LOADS = (0.4, 0.6, 0.8, 0.95)
+"""Loads at which the policy ``default`` is compared with the best of `RULES`."""
+
+RULES = ("min_min", "f1", "sjf", "mct")
+"""Plain rules that know run times."""
+
+RULE_SEEDS = 4
+"""Of the rows that compare with all of `RULES`: these are four policies more."""
 
 SPEEDS = (0.5, 0.8, 1.25, 2.0)
 RUNS_S = (150.0, 300.0, 600.0)
@@ -61,6 +69,13 @@ BOOKED_BOARDS = 8
 ROUND_S, ROUNDS, AHEAD_S = 600.0, 3, 540.0
 """A user books all boards for the same time, each ten minutes, nine minutes ahead."""
 
+MAX_OF_RULE, MAX_WORSE_LABS = 0.98, 0.05
+"""In random labs: completion over each of `RULES`, and labs above 1.1 times the best of them."""
+
+MAX_P99_WAIT, MAX_LONG_WAIT = 1.0, 1.5
+"""In random labs, over the order by priority and age: the 99th percentile of waiting, and the mean
+wait of a lab's longest kind of benchmarks."""
+
 SIZES = {20: (12, 2 * 3600.0), 200: (6, 3600.0), 2000: (5, 900.0)}
 """By the number of boards: seeds, and seconds in which benchmarks arrive."""
 
@@ -76,6 +91,7 @@ class Lab:
             fails one run in four, the others one in a hundred.
         deadline_s: Of half of the benchmarks, after their submission; None: nobody has one.
         load: See `LOAD`.
+        seeds: How many; None: as in `SIZES`.
     """
 
     boards: int
@@ -83,6 +99,7 @@ class Lab:
     faulty: bool = False
     deadline_s: float | None = None
     load: float = LOAD
+    seeds: int | None = None
 
 
 def scenario(lab: Lab) -> Scenario:
@@ -133,9 +150,9 @@ def policy_of(name: str) -> Policy:
     if name in ("least_loaded", "random"):
         alone = (ScorerChoice(name=name, weight=1.0),)
         return replace(load_policy("default"), name=name, scorers=alone, explore_share=0.0)
-    if name == "mct":
-        return policy_named("mct", registry(entry_points=False))
-    return load_policy(name)
+    if name == "priority_age":
+        return replace(load_policy("default"), name=name, queue_policy=name)
+    return policy_named(name, registry(entry_points=False))
 
 
 @cache
@@ -143,7 +160,7 @@ def runs(lab: Lab, policy: str) -> tuple[MeasuredRun, ...]:
     """Return one run for each seed; writes a line of progress to the standard error."""
     chosen = policy_of(policy)
     found = []
-    seeds = SIZES[lab.boards][0]
+    seeds = lab.seeds or SIZES[lab.boards][0]
     for seed in range(1, seeds + 1):
         plugins = registry(entry_points=False).resolve(chosen)
         found.append(measured(simulate_lab(scenario(lab), chosen, plugins, seed=seed)))
@@ -207,6 +224,14 @@ def _figures(found: Sequence[MeasuredRun], figure: str) -> list[float]:
     return [float(getattr(each.metrics, figure)) for each in found]
 
 
+def best_rule_row(load: float) -> Row:
+    """Return the comparison with the rule that has the shortest mean completion at a load."""
+    lab = Lab(20, load=load, seeds=RULE_SEEDS)
+    means = {each: np.mean(_figures(runs(lab, each), "turnaround_s")) for each in RULES}
+    best = min(means, key=means.__getitem__)
+    return row(f"vs best rule 20 load {load:g}", lab, "default", best)
+
+
 def small_rows() -> list[Row]:
     """Return the rows of 20 boards, without those of `completion_rows`."""
     lab = Lab(20)
@@ -215,10 +240,7 @@ def small_rows() -> list[Row]:
         row("vs random 20", lab, "default", "random"),
         row("vs native 20", lab, "default", "native"),
         row("vs MCT 20", lab, "default", "mct"),
-        *(
-            row(f"vs MCT 20 load {load:g}", Lab(20, load=load), "default", "mct", at_most=None)
-            for load in OTHER_LOADS
-        ),
+        *(best_rule_row(load) for load in OTHER_LOADS),
         row(
             "failures default 20",
             Lab(20, faulty=True),
@@ -336,8 +358,61 @@ def completion_rows(boards: int) -> list[Row]:
     ]
 
 
+def random_rows(labs: Sequence[int] = range(1, LABS + 1)) -> list[Row]:
+    """Return the rows of random small labs.
+
+    Args:
+        labs: Their numbers.
+    """
+    known = registry(entry_points=False)
+    found = {}
+    for name in ("default", "priority_age", *RULES):
+        found[name] = simulate_labs(policy_of(name), known, labs)
+        used_s = time.process_time()
+        sys.stderr.write(f"random labs, {name}: {used_s:.0f} s of processor time so far\n")
+    return random_comparisons(found)
+
+
+def random_comparisons(found: Mapping[str, LabFigures]) -> list[Row]:
+    """Return the rows of random labs from what each policy did in them."""
+    ours, before = found["default"], found["priority_age"]
+    labs = f"{len(ours.turnaround_s)} labs, {ours.completed.sum():,} benchmarks"
+    rows = []
+    for name in RULES:
+        ratio, low, high = geometric_mean(ours.turnaround_s, found[name].turnaround_s)
+        bound = _bound(
+            f"at most {MAX_OF_RULE:g}, interval below 1", ratio <= MAX_OF_RULE and high < 1.0
+        )
+        means = float(ours.turnaround_s.mean()), float(found[name].turnaround_s.mean())
+        note = f"{low:.3f} to {high:.3f}; geometric mean, default over {name}; {labs}; {bound}"
+        rows.append(Row(f"random labs {name}", means[0], "s", means[1], ratio, note))
+    best_s = np.min([found[name].turnaround_s for name in RULES], axis=0)
+    worse = float(np.mean(ours.turnaround_s > 1.1 * best_s))
+    bound = _bound(f"at most {MAX_WORSE_LABS:g}", worse <= MAX_WORSE_LABS)
+    note = f"of {labs} above 1.1 times the best of {', '.join(RULES)}; {bound}"
+    rows.append(Row("random labs above best", worse, "share", note=note))
+    for name, first, second, max_ratio in (
+        ("p99 wait", ours.p99_wait_s, before.p99_wait_s, MAX_P99_WAIT),
+        ("long runs wait", ours.long_wait_s, before.long_wait_s, MAX_LONG_WAIT),
+    ):
+        ratio, low, high = ratio_interval(first.tolist(), second.tolist())
+        mean, *_ = geometric_mean(first + FLOOR_S, second + FLOOR_S)
+        bound = _bound(f"at most {max_ratio:g}", ratio <= max_ratio)
+        note = (
+            f"{low:.3f} to {high:.3f}; default over priority_age; {labs}; "
+            f"geometric mean with {FLOOR_S:g} s added {mean:.3f}; {bound}"
+        )
+        means = float(first.mean()), float(second.mean())
+        rows.append(Row(f"random labs {name}", means[0], "s", means[1], ratio, note))
+    return rows
+
+
+def _bound(words: str, holds: bool) -> str:
+    return f"{words}: {'holds' if holds else 'MISSED'}"
+
+
 def run() -> list[Row]:
     """All rows."""
     found = [each for boards in SIZES for each in completion_rows(boards)]
     ordered = sorted(found, key=lambda each: "learned" in each.name)
-    return [*ordered, *small_rows(), booking_row()]
+    return [*ordered, *small_rows(), booking_row(), *random_rows()]

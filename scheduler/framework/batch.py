@@ -394,8 +394,8 @@ class Queue:
         ids: Benchmark ids.
         users: User ids.
         priorities: int64, 1-100.
-        base_priorities: int64, without what waiting adds. None where the queue goes by submission
-            among equal priorities: in the priority mode ``fifo``, in logs and in the world of nodes.
+        base_priorities: int64, without what waiting adds. None where equal priorities go by
+            submission: in the priority mode ``fifo``, in logs and in the world of nodes.
         ages_s: Since submission, never negative.
         waits_s: Since it could have started: its submission, or its start time; never negative.
         slacks_s: Until the deadline, less the stated run time; NaN without a deadline.

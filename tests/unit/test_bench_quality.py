@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from benchmarks import bench_quality
-from benchmarks.bench_quality import Lab, ratio_interval, row
+from benchmarks.bench_quality import Lab, random_comparisons, ratio_interval, row
+from benchmarks.random_labs import LabFigures, random_lab
 
 
 def test_a_ratio_is_of_sums_and_its_interval_is_of_pairs() -> None:
@@ -18,6 +21,54 @@ def test_a_ratio_is_of_sums_and_its_interval_is_of_pairs() -> None:
     ratio, low, high = ratio_interval(ours.tolist(), base.tolist())
     assert low < ratio < high
     assert high - low < 0.06  # of pairs: the seeds themselves differ by a factor of ten
+
+
+def test_random_labs_are_small_and_the_same_each_time() -> None:
+    labs = [random_lab(number) for number in range(1, 61)]
+    pinned = []
+    assert labs[:3] == [random_lab(number) for number in (1, 2, 3)]
+    for each in labs:
+        assert each.lab is not None
+        boards = Counter[str]()
+        for group in each.lab.boards:
+            boards[group.family] += group.count
+            assert 0.2 <= group.speed <= 6.0
+        assert 1 <= len(boards) <= 4
+        assert max(boards.values()) <= 9
+        assert each.lab.arrivals is not None
+        for kind in each.lab.arrivals.mix:
+            assert 2.0 <= kind.run_s <= 1200.0
+            pinned.append(kind.pinned_share > 0.0)
+    assert any(pinned)
+    assert not all(pinned)
+
+
+def test_rows_of_random_labs_state_whether_their_bounds_hold() -> None:
+    def figures(turnaround_s: list[float], wait_s: list[float]) -> LabFigures:
+        return LabFigures(
+            turnaround_s=np.array(turnaround_s),
+            p99_wait_s=np.array(wait_s),
+            long_wait_s=np.array(wait_s),
+            completed=np.array([60, 60]),
+        )
+
+    found = {
+        "default": figures([90.0, 9.0], [50.0, 1.0]),
+        "priority_age": figures([120.0, 12.0], [40.0, 1.0]),
+        "min_min": figures([100.0, 10.0], [0.0, 0.0]),
+        "f1": figures([100.0, 9.0], [0.0, 0.0]),
+        "sjf": figures([80.0, 12.0], [0.0, 0.0]),
+        "mct": figures([91.0, 9.0], [0.0, 0.0]),
+    }
+    rows = {each.name: each for each in random_comparisons(found)}
+    assert rows["random labs min_min"].ratio == pytest.approx(0.9)
+    assert rows["random labs min_min"].note.endswith("holds")
+    assert rows["random labs f1"].note.endswith("MISSED")  # the interval reaches 1
+    assert rows["random labs mct"].note.endswith("MISSED")
+    assert rows["random labs above best"].value == 0.5
+    assert rows["random labs p99 wait"].ratio == pytest.approx(51.0 / 41.0)
+    assert rows["random labs p99 wait"].note.endswith("at most 1: MISSED")
+    assert rows["random labs long runs wait"].note.endswith("at most 1.5: holds")
 
 
 @pytest.mark.slow
