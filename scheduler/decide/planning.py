@@ -11,10 +11,11 @@ its host is expected to be quiet (where the policy's ``quiet_s`` is above 0), an
 the tariff changes.
 
 A benchmark for which a board is free starts there, unless another board or time saves more than
-`HOLD_ERRORS` standard errors of that difference: of both expected costs, and of when the board
-comes free. Where little is known, these are wide, and no benchmark is held back. Nor is one that
-would then start after the policy's ``guard_s`` or might miss a deadline. So at the latest when
-``guard_s`` is over a benchmark takes any free board.
+`HOLD_ERRORS` standard errors of that difference (of both expected costs, and of when the board
+comes free) and more than the policy's share ``min_hold_gain`` of what starting now costs. Where
+little is known, the errors are wide, and no benchmark is held back. Nor is one that would then
+start after the policy's ``guard_s`` or might miss a deadline. So at the latest when ``guard_s`` is
+over a benchmark takes any free board.
 
 Plans are made in the order of the queue: a benchmark sees the boards as those before it leave them.
 Each cycle plans anew; nothing is stored and no board is reserved. At most `MAX_PLANNED` benchmarks
@@ -55,9 +56,6 @@ HOLD_ERRORS = 2.0
 
 In labs of 20 boards 1, 0.5 and 0 make completion 3 to 5 % longer (`benchmarks.plan_margins`).
 """
-
-MIN_GAIN_SHARE = 0.05
-"""A benchmark is held back only if that saves more than this share of what its start now costs."""
 
 MAX_PLANNED = 1_000
 """Maximum benchmarks that are planned in one cycle."""
@@ -380,7 +378,7 @@ class CostPlanner:
 
     def _needed_gain_s(self, now_s: float, error_s: float) -> float:
         """Return the least gain for which a benchmark could be held back."""
-        return max(HOLD_ERRORS * error_s, MIN_GAIN_SHARE * now_s)
+        return max(HOLD_ERRORS * error_s, self._policy.min_hold_gain * now_s)
 
     def _boards_that_failed(self, job: int) -> list[int]:
         """Return the boards that failed a benchmark."""

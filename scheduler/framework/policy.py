@@ -45,6 +45,9 @@ _HOLD_QUANTILE = 0.95
 _BOOKING_GRACE_S = 30.0
 """A booking may start half a minute late, so that its board need not stand idle for minutes."""
 
+_MIN_HOLD_GAIN = 0.05
+"""Waiting for a board that saves less than a twentieth is not worth it."""
+
 _BUDGET_S = 1.0
 """Default time budget of a scorer, during which boards are idle."""
 
@@ -182,6 +185,8 @@ class Policy:
             `edgeyard.scheduler.decide.explore`.
         planner: Who plans boards and starts, and may hold a benchmark back although a board is
             free; None: each gets a free board at once, where there is one.
+        min_hold_gain: Share of what starting now costs that ``expected_cost`` has to save to hold a
+            benchmark back.
         quiet_s: What a run costs for each other one that is under way on its host when it starts,
             seconds: of ``expected_cost`` alone.
         backfill: Of logs and nodes in the simulator; without effect in a lab.
@@ -221,6 +226,7 @@ class Policy:
     max_joint_jobs: int = 0
     explore_share: float = 0.0
     planner: Planner | None = None
+    min_hold_gain: float = _MIN_HOLD_GAIN
     quiet_s: float = 0.0
     backfill: Backfill = Backfill.NONE
     hold_quantile: float = _HOLD_QUANTILE
@@ -488,6 +494,7 @@ def _policy(table: _Table) -> Policy:
         max_joint_jobs=max_joint_jobs,
         explore_share=assignment.number("explore_share", 0.0, 0.5, default=0.0),
         planner=planner,
+        min_hold_gain=assignment.number("min_hold_gain", 0.0, 1.0, default=_MIN_HOLD_GAIN),
         quiet_s=quiet_s,
         energy_weight_s_per_j=energy_weight_s_per_j,
         backfill=backfill,

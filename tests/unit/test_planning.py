@@ -130,6 +130,7 @@ def test_who_waits_for_quiet_alone_is_not_reported_to_wait_for_a_faster_board() 
         ("little is known", {"knowledge": history(1, fast=100.0, slow=130.0), "ran_s": 99.0}),
         ("nothing is known", {"knowledge": Knowledge()}),
         ("the boards are equally fast", {"knowledge": history(fast=400.0, slow=400.0)}),
+        ("the policy asks for a larger gain", {"min_hold_gain": 0.8}),
         ("the gain is small", {"knowledge": history(fast=385.0, slow=400.0), "ran_s": 384.0}),
         ("the fast one has just begun", {"knowledge": history(fast=300.0, slow=400.0), "ran_s": 0}),
         ("the policy has no planner", {"planner": None}),
