@@ -498,7 +498,7 @@ class Queue:
 
     def turns_in(self, ranks: NDArray[np.intp]) -> NDArray[np.int64]:
         """In which turn each stands if a user's own come in the order of these ranks."""
-        return self._turns(ranks)
+        return self._turns(ranks.astype(np.int64))
 
     def _turns(self, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Each user's own places by these keys, the last counts most, in steps of a turn."""
