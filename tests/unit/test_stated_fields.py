@@ -46,7 +46,7 @@ def test_a_short_duration_is_shown_as_it_was_stated(seconds: float, text: str) -
 def test_the_schema_has_keywords_of_json_schema_alone() -> None:
     def found(node: object, *, names: bool = False) -> set[str]:
         if isinstance(node, list):
-            return set().union(*map(found, node))
+            return set[str]().union(*(found(each) for each in node))
         if not isinstance(node, dict):
             return set()
         below = (
@@ -54,6 +54,6 @@ def test_the_schema_has_keywords_of_json_schema_alone() -> None:
             for key, value in node.items()
             if names or key not in ("default", "examples", "const", "enum")
         )
-        return set().union(set() if names else set(node), *below)
+        return set[str]().union(set() if names else set(node), *below)
 
     assert found(JobDescriptionIn.model_json_schema()) <= KEYWORDS
