@@ -436,6 +436,8 @@ class NodeGroup(_Value, frozen=True, omit_defaults=True):
     """Equal nodes.
 
     Attributes:
+        name: Nodes are numbered after it, unless ``node_ids`` names them.
+        node_ids: Their names, as many as ``count``; empty: they are numbered.
         memory_mb: Of each node.
         cpu_load: Fraction of CPU that others use, 0-1.
         memory_load: Fraction of memory that others use, 0-1.
@@ -446,6 +448,7 @@ class NodeGroup(_Value, frozen=True, omit_defaults=True):
     memory_mb: int = 1024
     gpus: int = 0
     name: str = "node"
+    node_ids: tuple[str, ...] = ()
     cpu_load: float = 0.0
     memory_load: float = 0.0
 
@@ -1034,12 +1037,21 @@ def _user_problems(user: User, path: str) -> Iterator[_Problem]:
 def _nodes_problems(nodes: NodesScenario) -> Iterator[_Problem]:
     if not nodes.nodes:
         yield "nodes.nodes", "is empty", "at least one group of nodes"
+    named: set[str] = set()
     for row, group in enumerate(nodes.nodes):
         for field in ("count", "cpu_cores", "memory_mb"):
             if getattr(group, field) < 1:
                 yield f"nodes.nodes[{row}].{field}", f"is {getattr(group, field)}", _COUNT
         if group.gpus < 0:
             yield f"nodes.nodes[{row}].gpus", f"is {group.gpus}", "a whole number from 0"
+        if group.node_ids and len(group.node_ids) != group.count:
+            reason = f"has {len(group.node_ids)} names"
+            yield f"nodes.nodes[{row}].node_ids", reason, f"count = {group.count} of them"
+        for node_id in group.node_ids:
+            if not node_id or node_id in named:
+                reason = f"{node_id!r} occurs twice" if node_id else "has an empty name"
+                yield f"nodes.nodes[{row}].node_ids", reason, "another name for each node"
+            named.add(node_id)
     if not nodes.jobs and nodes.mix is None and not nodes.log:
         yield "nodes", "has no jobs", "[[nodes.jobs]], [nodes.mix] or nodes.log"
     if nodes.log and (nodes.jobs or nodes.mix is not None):

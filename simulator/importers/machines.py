@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from edgeyard.simulator.scenario import (
     scenario_to_json,
 )
 from edgeyard.simulator.wording import count_of
+
+_Kind = TypeVar("_Kind", bound=Hashable)
 
 MAX_JOBS = 1_000_000
 """Maximum jobs of an imported scenario."""
@@ -129,28 +131,37 @@ def read_nodes(path: Path) -> tuple[NodeGroup, ...]:
         seen[node] = int(table.line[row])
     busy = np.minimum(table.numbers["cpu_load"] / cores, 1.0).round(4)
     used = (table.numbers["memory_load"] / 100).round(4)
-    kinds = Counter(
-        zip(
-            cores.astype(int).tolist(),
-            np.floor(memory).astype(int).tolist(),
-            table.numbers["gpus"].astype(int).tolist(),
-            busy.tolist(),
-            used.tolist(),
-            strict=True,
-        )
+    kinds = zip(
+        cores.astype(int).tolist(),
+        np.floor(memory).astype(int).tolist(),
+        table.numbers["gpus"].astype(int).tolist(),
+        busy.tolist(),
+        used.tolist(),
+        strict=True,
     )
     return tuple(
         NodeGroup(
-            count=count,
+            count=len(node_ids),
             cpu_cores=kind[0],
             memory_mb=kind[1],
             gpus=kind[2],
             cpu_load=kind[3],
             memory_load=kind[4],
             name=f"node{number}",
+            node_ids=node_ids,
         )
-        for number, (kind, count) in enumerate(kinds.items(), 1)
+        for number, (kind, node_ids) in enumerate(ids_by_kind(kinds, table.words["node_id"]), 1)
     )
+
+
+def ids_by_kind(
+    kinds: Iterable[_Kind], node_ids: Sequence[str]
+) -> list[tuple[_Kind, tuple[str, ...]]]:
+    """Return each kind of nodes with the names of its nodes, both in the order of the file."""
+    found: dict[_Kind, list[str]] = {}
+    for kind, node_id in zip(kinds, node_ids, strict=True):
+        found.setdefault(kind, []).append(node_id)
+    return [(kind, tuple(its)) for kind, its in found.items()]
 
 
 def nodes_scenario(

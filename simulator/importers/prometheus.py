@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,13 @@ from urllib.parse import urlsplit, urlunsplit
 
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.twin.series import QueryRange, Series
-from edgeyard.simulator.importers.machines import DRAIN_S, ImportedScenario, checked, counted
+from edgeyard.simulator.importers.machines import (
+    DRAIN_S,
+    ImportedScenario,
+    checked,
+    counted,
+    ids_by_kind,
+)
 from edgeyard.simulator.scenario import NodeGroup, NodeJob, NodesScenario, Scenario
 
 PULLED = "pulled"
@@ -111,9 +116,12 @@ def window_scenario(
 
     cpus = _max_of(ask(queries.node_cpus), queries.node_label)
     memory = _max_of(ask(queries.node_memory_bytes), queries.node_label)
-    kinds = Counter(
-        (max(round(cores), 1), max(int(memory.get(node, 0.0) // _MB), 1))
-        for node, cores in cpus.items()
+    kinds = ids_by_kind(
+        (
+            (max(round(cores), 1), max(int(memory.get(node, 0.0) // _MB), 1))
+            for node, cores in cpus.items()
+        ),
+        list(cpus),
     )
     if not kinds:
         reason = f"node_cpus ({queries.node_cpus}) has no series with the label"
@@ -121,8 +129,14 @@ def window_scenario(
             queries.node_label, reason, "queries that fit this Prometheus: --queries FILE"
         )
     groups = tuple(
-        NodeGroup(count=count, cpu_cores=cores, memory_mb=megabytes, name=f"node{number}")
-        for number, ((cores, megabytes), count) in enumerate(sorted(kinds.items()), 1)
+        NodeGroup(
+            count=len(node_ids),
+            cpu_cores=cores,
+            memory_mb=megabytes,
+            name=f"node{number}",
+            node_ids=node_ids,
+        )
+        for number, ((cores, megabytes), node_ids) in enumerate(sorted(kinds), 1)
     )
     used = _max_of(ask(queries.job_memory_bytes), queries.job_label)
     jobs, cut = [], 0

@@ -20,6 +20,7 @@ from edgeyard.simulator.scenario import (
     load_scenario,
     scenario_hash,
 )
+from edgeyard.training.worlds.simulated_nodes import node_columns
 from tests.builders.cli import refusal
 from tests.builders.history import benchmark, outcome, write_export
 from tests.builders.logs import swf_line, write_swf
@@ -75,7 +76,12 @@ def test_table_3_of_decice_becomes_json(tmp_path: Path) -> None:
     assert scenario.nodes is not None
     assert scenario.nodes.nodes == (
         NodeGroup(
-            cpu_cores=48, memory_mb=393216, name="node1", cpu_load=0.0754, memory_load=0.0408
+            cpu_cores=48,
+            memory_mb=393216,
+            name="node1",
+            node_ids=("r8015356-n976057",),
+            cpu_load=0.0754,
+            memory_load=0.0408,
         ),
     )
 
@@ -123,6 +129,7 @@ def test_alibaba_pods_get_shares_of_gpus(tmp_path: Path) -> None:
         assert note in result.stderr
     assert scenario.nodes is not None
     assert [(each.count, each.gpus) for each in scenario.nodes.nodes] == [(2, 2), (1, 0)]
+    assert [each.node_ids for each in scenario.nodes.nodes] == [("a", "b"), ("c",)]
     assert "--nodes: is missing" in run(path).stderr
 
 
@@ -216,6 +223,23 @@ def test_jobs_that_no_node_can_run_are_left_out_on_demand(tmp_path: Path) -> Non
     assert "1 job that no node can run left out" in result.stderr
 
 
+def test_a_supercloud_log_without_stated_nodes_leaves_out_what_its_machine_cannot_run(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path / "jobs.csv", TABLE_3 + "1,49,3,4\n2,4,3,4\n")
+    scenario, result = imported(path)
+    assert [job.job_id for job in jobs_of(scenario)] == ["74426695482326", "2"]
+    assert "1 job that no node can run left out" in result.stderr
+
+
+def test_imported_nodes_keep_their_ids_in_the_simulated_world(tmp_path: Path) -> None:
+    nodes = write(tmp_path / "nodes.csv", NODES + "b,8,64,0,0\nr8015356-n976058,48,393216,3.62,4.08\n")
+    scenario, _ = imported(write(tmp_path / "jobs.csv", TABLE_3), "--nodes", nodes)
+    assert scenario.nodes is not None
+    names = node_columns(scenario.nodes).names
+    assert names == ("r8015356-n976057", "r8015356-n976058", "b")
+
+
 def test_damaged_compression_and_too_many_rows_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,7 +279,7 @@ def test_the_published_traces_are_read_whole(tmp_path: Path) -> None:
     pods = trace("alibaba_openb_pod_list_default.csv.gz")
     found = {}
     for source, options in (
-        (supercloud, ["--drop-large"]),
+        (supercloud, []),
         (pods, ["--nodes", nodes]),
     ):
         path = tmp_path / source.name

@@ -11,7 +11,6 @@ scheduled is left out. Which model of GPU a pod wants (``gpu_spec``) is not mode
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from edgeyard.simulator.importers.machines import (
     Selection,
     TraceJobs,
     counted,
+    ids_by_kind,
     jobs_that_ran,
     nodes_scenario,
 )
@@ -116,22 +116,23 @@ def _nodes(path: Path) -> tuple[NodeGroup, ...]:
                 where, f"field sn: node {name!r} occurs twice", "one line for each node"
             )
         seen.add(name)
-    kinds = Counter(
-        zip(
-            (table.numbers["cpu"] // _MILLI).astype(int).tolist(),
-            table.numbers["memory"].astype(int).tolist(),
-            table.numbers["gpus"].astype(int).tolist(),
-            table.words["model"],
-            strict=True,
-        )
+    kinds = zip(
+        (table.numbers["cpu"] // _MILLI).astype(int).tolist(),
+        table.numbers["memory"].astype(int).tolist(),
+        table.numbers["gpus"].astype(int).tolist(),
+        table.words["model"],
+        strict=True,
     )
     return tuple(
         NodeGroup(
-            count=count,
+            count=len(node_ids),
             cpu_cores=cores,
             memory_mb=memory,
             gpus=gpus,
             name=f"{model or 'cpu'}-{number}",
+            node_ids=node_ids,
         )
-        for number, ((cores, memory, gpus, model), count) in enumerate(kinds.items(), 1)
+        for number, ((cores, memory, gpus, model), node_ids) in enumerate(
+            ids_by_kind(kinds, table.words["name"]), 1
+        )
     )

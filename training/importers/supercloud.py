@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,8 @@ def import_supercloud(
     Args:
         path: The CSV file, plain or compressed by gzip.
         selection: Which jobs.
-        nodes: Groups of nodes, or a CSV file with them (see `read_nodes`); None: TX-GAIA.
+        nodes: Groups of nodes, or a CSV file with them (see `read_nodes`); None: TX-GAIA, and jobs
+            that ran on nodes beyond its published ones are left out.
         advanced: Called now and then with the share of the file that was read.
 
     Raises:
@@ -129,7 +131,7 @@ def import_supercloud(
     return nodes_scenario(
         jobs_that_ran(jobs, ran),
         groups,
-        selection,
+        selection if nodes else replace(selection, drop_large=True),
         description=f"Jobs of the MIT SuperCloud ({path.name})",
         notes=counted(int((~ran).sum()), "that never ran, or with run time 0, left out"),
         advanced=advanced,

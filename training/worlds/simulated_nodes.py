@@ -234,7 +234,10 @@ def node_columns(described: NodesScenario) -> world.NodeColumns:
     for group in described.nodes:
         if group.gpus > world.MAX_GPUS:
             raise InvalidInput.at("nodes.gpus", f"is {group.gpus}", f"at most {world.MAX_GPUS}")
-    names = [f"{each.name}-{number + 1}" for each, number in groups]
+    names = [
+        each.node_ids[number] if each.node_ids else f"{each.name}-{number + 1}"
+        for each, number in groups
+    ]
     if len(set(names)) < len(names):
         names = [f"{name}-{place}" for place, name in enumerate(names, 1)]
     return world.NodeColumns(
