@@ -7,7 +7,7 @@ A policy names one by its URL::
     url = "https://models.example.org/score"
     weight = 1.0
     budget_s = 0.5
-    options = { objective = "latency", kind = "ai", unit = "seconds" }
+    options = { objective = "latency", kind = "model", unit = "seconds" }
 
 The request is a POST of a NumPy archive (``application/x-npz``, no pickles): the columns below,
 ``class_*`` a class, ``board_*`` a board, ``pair_*`` a pair of them. The answer is an array of
@@ -75,7 +75,7 @@ class RemoteScorer:
             raise ValueError(f"options {', '.join(sorted(unknown))}; known: objective, kind, unit")
         self.name = name
         self.objective = str(options.get("objective", "remote"))
-        self.kind = ScorerKind(str(options.get("kind", "ai")))
+        self.kind = ScorerKind(str(options.get("kind", "model")))
         self.unit = ScoreUnit(str(options.get("unit", "preference")))
         self._target = rules.check(url)
         self._rules, self._resolve = rules, resolve

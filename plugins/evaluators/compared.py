@@ -1,4 +1,4 @@
-"""DECICE's judge: AI answers against ILP answers, the heuristic where either is missing.
+"""DECICE's judge: models against integer programmes, rules where either is missing.
 
 ::
 
@@ -6,10 +6,11 @@
                      over r's best one (`edgeyard.scheduler.framework.relative`)
     reward(s)        mean over classes, by their benchmarks, of the mean over s's references r
 
-The references of an answer are, class by class, the ILP answers other than itself; for an AI answer
-where there is none, the heuristic answers. So an AI scorer is measured on each ILP's own objective:
-1 where its favourite is the ILP's, a half where it takes twice as long; an ILP on the others'
-objectives; and the heuristic both stands in for a missing ILP and is measured where AI is missing.
+The references of an answer are, class by class, the programmes' answers other than itself; for a
+model's answer where there is none, those of rules and past runs. So a model is measured on each
+programme's own objective: 1 where its favourite is the programme's, a half where it takes twice as
+long; a programme on the others' objectives; and a rule both stands in for a missing programme and is
+measured where a model is missing.
 A class counts where both answered and the reference distinguishes its boards. A scorer without such
 a class gets no reward: nothing was learned of it.
 
@@ -41,13 +42,15 @@ class ComparisonEvaluator:
         classes = batch.shape[0]
         jobs = np.bincount(batch.class_of_job, minlength=classes)
         views = {id(each): _View(each, pairs) for each in proposals}
+        programmes = [each for each in proposals if each.kind is ScorerKind.ILP]
+        rules = [each for each in proposals if each.kind.is_rule]
         rewards: dict[str, float] = {}
         for each in proposals:
             rating = np.full(classes, np.nan)
             favourites = views[id(each)].favourites
-            ai = each.kind is ScorerKind.AI
-            for kind in (ScorerKind.ILP, ScorerKind.HEURISTIC)[: 1 + ai]:
-                references = [r for r in proposals if r.kind is kind and r is not each]
+            kinds = (programmes, rules) if each.kind is ScorerKind.MODEL else (programmes,)
+            for kind in kinds:
+                references = [r for r in kind if r is not each]
                 ratings = [_rating(favourites, views[id(r)], pairs, classes) for r in references]
                 found = _mean(ratings, classes)
                 rating = np.where(np.isnan(rating), found, rating)

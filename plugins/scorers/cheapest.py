@@ -18,7 +18,7 @@ class Cheapest(DetailedScorer):
 
     name = "cheapest"
     objective = "credits"
-    kind = ScorerKind.HEURISTIC
+    kind = ScorerKind.HISTORY
     unit = ScoreUnit.CREDITS
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:

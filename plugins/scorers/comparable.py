@@ -17,7 +17,7 @@ class Comparable(DetailedScorer):
 
     name = "comparable"
     objective = "comparable numbers"
-    kind = ScorerKind.HEURISTIC
+    kind = ScorerKind.HISTORY
     unit = ScoreUnit.PREFERENCE
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:

@@ -18,7 +18,7 @@ class Fastest(DetailedScorer):
 
     name = "fastest"
     objective = "run time"
-    kind = ScorerKind.HEURISTIC
+    kind = ScorerKind.HISTORY
     unit = ScoreUnit.SECONDS
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:

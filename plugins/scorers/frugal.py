@@ -18,7 +18,7 @@ class Frugal(DetailedScorer):
 
     name = "frugal"
     objective = "energy"
-    kind = ScorerKind.HEURISTIC
+    kind = ScorerKind.HISTORY
     unit = ScoreUnit.JOULES
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:

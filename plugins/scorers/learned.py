@@ -22,7 +22,7 @@ class LearnedScorer(DetailedScorer):
     benchmarks whose ``extra`` lacks a number that the manifest requires.
     """
 
-    kind = ScorerKind.AI
+    kind = ScorerKind.MODEL
 
     def __init__(self, model: Model) -> None:
         self._model = model

@@ -23,9 +23,12 @@ _Predict = Callable[[Batch, Pairs], ModelPrediction | None]
 
 
 class _OfActiveModel(DetailedScorer):
-    """The numbers of an active model, and the history's where it has none."""
+    """The numbers of an active model, and the history's where it has none.
 
-    kind = ScorerKind.AI
+    Each answer states which of the two it is by its kind.
+    """
+
+    kind = ScorerKind.HISTORY
 
     def __init__(self, history: DetailedScorer, predict: _Predict) -> None:
         self._history, self._predict = history, predict
@@ -88,7 +91,7 @@ def _chances_of_comparable(batch: Batch, pairs: Pairs) -> ModelPrediction | None
 def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
     """Return the model's numbers where it has any, and the history's otherwise."""
     if found is None or not len(history.scores):
-        return replace(history, kind=ScorerKind.HEURISTIC)
+        return history
     known = ~np.isnan(found.values)
     if found.problem or not known.any():
         why = found.problem or f"model {found.reference} is uncertain of all boards"
@@ -102,4 +105,5 @@ def _corrected(history: Answer, found: ModelPrediction | None) -> Answer:
         scores=scores,
         errors=None if history.errors is None else errors.astype(np.float32),
         facts={found.reference: float(known.sum())},
+        kind=ScorerKind.MODEL,
     )

@@ -17,7 +17,7 @@ class Reliable(DetailedScorer):
 
     name = "reliable"
     objective = "failures"
-    kind = ScorerKind.HEURISTIC
+    kind = ScorerKind.HISTORY
     unit = ScoreUnit.FAILURE
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:

@@ -176,7 +176,7 @@ def _rewards(
     if plugins.evaluator is None or not proposals or not len(pairs):
         return {}
     rated = list(proposals)
-    if last is not None and all(each.kind is not ScorerKind.HEURISTIC for each in rated):
+    if last is not None and not any(each.kind.is_rule for each in rated):
         rated.append(last)
     names = {each.scorer for each in proposals}
     found = runner.evaluate(plugins.evaluator, batch, pairs, rated)

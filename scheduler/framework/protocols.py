@@ -150,8 +150,14 @@ class ScorerKind(StrEnum):
     """How a scorer finds its answer; evaluators choose the references of others by it."""
 
     HEURISTIC = "heuristic"  # a rule; always has an answer
+    HISTORY = "history"  # a statistic of past runs; silent where there are none
     ILP = "ilp"  # an optimum of a stated objective, or the best found in its time
-    AI = "ai"  # learned
+    MODEL = "model"  # a trained function of tensors
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether nothing is optimised or trained: models and programmes are compared with it."""
+        return self in (ScorerKind.HEURISTIC, ScorerKind.HISTORY)
 
 
 class ScoreUnit(StrEnum):
@@ -184,7 +190,7 @@ class Scorer(Protocol):
 
     @property
     def kind(self) -> ScorerKind:
-        """Whether it is a rule, an optimisation or a learned model."""
+        """Whether it is a rule, a statistic of past runs, an optimisation or a trained model."""
         ...
 
     @property

@@ -54,8 +54,8 @@ class Fixed:
 def scorers() -> tuple[Fixed, Fixed, Fixed]:
     return (
         Fixed("ilp", 1.0, 0.0, ScorerKind.ILP),
-        Fixed("good", 0.9, 0.1, ScorerKind.AI),
-        Fixed("bad", 0.4, 0.5, ScorerKind.AI),
+        Fixed("good", 0.9, 0.1, ScorerKind.MODEL),
+        Fixed("bad", 0.4, 0.5, ScorerKind.MODEL),
     )
 
 
@@ -194,7 +194,7 @@ def test_weights_follow_rewards_within_each_unit_and_outcomes_more_than_expectat
         "sure": ScoreUnit.FAILURE,
         "wrong": ScoreUnit.FAILURE,
     }
-    scorers = [Fixed(name, 1.0, 1.0, ScorerKind.AI) for name in units]
+    scorers = [Fixed(name, 1.0, 1.0, ScorerKind.MODEL) for name in units]
     for each in scorers:
         each.unit = units[each.name]
     policy = replace(load_policy("default"), version=7, aggregator="hedge")

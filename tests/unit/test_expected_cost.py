@@ -143,7 +143,7 @@ class Constant:
 
     name = "constant"
     objective = "run time"
-    kind = ScorerKind.AI
+    kind = ScorerKind.MODEL
     unit = ScoreUnit.SECONDS
 
     def __init__(self, answer: float) -> None:

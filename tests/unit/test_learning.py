@@ -455,7 +455,7 @@ def test_slopes_are_those_of_the_sum() -> None:
 def test_the_policy_learned_takes_models_and_programmes_and_a_heuristic() -> None:
     plugins = registry(entry_points=False).resolve(load_policy("learned"))
     kinds = {weighted.scorer.kind.value for weighted in plugins.scorers}
-    assert kinds == {"ai", "ilp", "heuristic"}
+    assert kinds == {"history", "ilp", "heuristic"}
 
 
 def test_a_whole_decision_with_the_three_kinds_of_scorers(tmp_path: Path) -> None:
@@ -463,7 +463,8 @@ def test_a_whole_decision_with_the_three_kinds_of_scorers(tmp_path: Path) -> Non
     chosen = load_policy("learned")
     chosen = replace(chosen, scorers=(ScorerChoice(name="mine", weight=1.0), *chosen.scorers))
     plugins = registry(entry_points=False, models=tmp_path).resolve(chosen)
-    assert {each.scorer.kind.value for each in plugins.scorers} == {"ai", "ilp", "heuristic"}
+    kinds = {each.scorer.kind.value for each in plugins.scorers}
+    assert kinds == {"model", "history", "ilp", "heuristic"}
     snapshot = snapshot_of([board(f"rpi4b-0001-{each:04}") for each in range(1, 7)])
     jobs = [pending(f"b-{each}", nb_inference=10 * each) for each in range(1, 5)]
     knowledge = replace(sample_knowledge(snapshot, jobs), entitlements={}, leases=())

@@ -105,7 +105,7 @@ class Predicting:
     """Predicts seconds, each board's from a table."""
 
     objective = "run time"
-    kind = ScorerKind.AI
+    kind = ScorerKind.MODEL
     unit = ScoreUnit.SECONDS
 
     def __init__(self, name: str, seconds: dict[str, float]) -> None:

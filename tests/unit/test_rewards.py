@@ -18,7 +18,7 @@ PAIRS = all_pairs(BATCH)
 RNG = np.random.default_rng(0)
 TRUTH = RNG.random(len(PAIRS), dtype=np.float32)
 NOISE = RNG.random(len(PAIRS), dtype=np.float32)
-AI, ILP, HEURISTIC = ScorerKind.AI, ScorerKind.ILP, ScorerKind.HEURISTIC
+MODEL, ILP, HEURISTIC = ScorerKind.MODEL, ScorerKind.ILP, ScorerKind.HEURISTIC
 
 
 def rewards(*answers: tuple[str, ScorerKind, np.ndarray]) -> dict[str, float]:
@@ -28,8 +28,8 @@ def rewards(*answers: tuple[str, ScorerKind, np.ndarray]) -> dict[str, float]:
 
 def test_an_ai_that_agrees_with_the_ilp_gets_all_and_its_opposite_little() -> None:
     found = rewards(
-        ("same", AI, TRUTH),
-        ("opposite", AI, 1 - TRUTH),
+        ("same", MODEL, TRUTH),
+        ("opposite", MODEL, 1 - TRUTH),
         ("ilp", ILP, TRUTH),
         ("h", HEURISTIC, NOISE),
     )
@@ -46,10 +46,10 @@ def test_answers_in_seconds_are_rated_by_the_time_that_they_lose() -> None:
             BATCH,
             PAIRS,
             [
-                proposal("ai", answer.astype(np.float32), kind=AI, unit=ScoreUnit.SECONDS),
+                proposal("model", answer.astype(np.float32), kind=MODEL, unit=ScoreUnit.SECONDS),
                 proposal("ilp", seconds, kind=ILP, unit=ScoreUnit.SECONDS),
             ],
-        )["ai"]
+        )["model"]
         for each, answer in {"same": seconds * 60, "never the best": double}.items()
     }
     assert found["same"] == 1.0
@@ -59,11 +59,11 @@ def test_answers_in_seconds_are_rated_by_the_time_that_they_lose() -> None:
 def test_the_heuristic_is_the_reference_where_the_ilp_is_missing_class_by_class() -> None:
     half = TRUTH.copy()
     half[PAIRS.rows % 2 == 1] = np.nan
-    found = rewards(("ai", AI, TRUTH), ("ilp", ILP, half), ("h", HEURISTIC, 1 - TRUTH))
+    found = rewards(("model", MODEL, TRUTH), ("ilp", ILP, half), ("h", HEURISTIC, 1 - TRUTH))
     jobs = np.bincount(BATCH.class_of_job)
     even = np.arange(len(jobs)) % 2 == 0
-    assert found["ai"] == pytest.approx(jobs[even].sum() / jobs.sum(), abs=0.05)
-    assert rewards(("ai", AI, TRUTH), ("h", HEURISTIC, TRUTH)) == {"ai": 1.0}
+    assert found["model"] == pytest.approx(jobs[even].sum() / jobs.sum(), abs=0.05)
+    assert rewards(("model", MODEL, TRUTH), ("h", HEURISTIC, TRUTH)) == {"model": 1.0}
     assert rewards(("ilp", ILP, TRUTH), ("h", HEURISTIC, 1 - TRUTH))["h"] < 0.1
 
 
@@ -76,13 +76,13 @@ def test_each_ilp_is_measured_on_the_others_objective() -> None:
 def test_who_has_nobody_to_be_compared_with_gets_no_reward() -> None:
     nothing = np.full(len(PAIRS), np.nan, dtype=np.float32)
     assert rewards(("h", HEURISTIC, TRUTH)) == {}
-    assert rewards(("ai", AI, TRUTH), ("ilp", ILP, nothing)) == {}
-    assert rewards(("ai", AI, TRUTH), ("ilp", ILP, np.full_like(TRUTH, 0.7))) == {}
+    assert rewards(("model", MODEL, TRUTH), ("ilp", ILP, nothing)) == {}
+    assert rewards(("model", MODEL, TRUTH), ("ilp", ILP, np.full_like(TRUTH, 0.7))) == {}
 
 
 def test_a_scorer_that_distinguishes_nothing_gets_what_chance_would() -> None:
-    found = rewards(("ai", AI, np.full_like(TRUTH, 0.2)), ("ilp", ILP, TRUTH))
-    assert found["ai"] == pytest.approx(0.5, abs=0.1)
+    found = rewards(("model", MODEL, np.full_like(TRUTH, 0.2)), ("ilp", ILP, TRUTH))
+    assert found["model"] == pytest.approx(0.5, abs=0.1)
 
 
 # --- weights -------------------------------------------------------------------------------------

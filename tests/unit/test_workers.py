@@ -37,7 +37,7 @@ import numpy as np
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 
 class Scorer:
-    name, objective, kind, unit = "mine", "test", ScorerKind.AI, ScoreUnit.PREFERENCE
+    name, objective, kind, unit = "mine", "test", ScorerKind.MODEL, ScoreUnit.PREFERENCE
 
     def __init__(self, does="answer", value=0.5):
         self.does, self.value = does, value

@@ -56,8 +56,9 @@ _MAX_LISTED = 200
 """Jobs and nodes that a step lists by name; it always states how many there are."""
 
 _WRAPPERS: Mapping[ScorerKind, str] = {
-    ScorerKind.AI: "JSON to tensor",
+    ScorerKind.MODEL: "JSON to tensor",
     ScorerKind.ILP: "JSON to ILP",
+    ScorerKind.HISTORY: "JSON to past runs",
     ScorerKind.HEURISTIC: "JSON to columns",
 }
 
@@ -616,8 +617,9 @@ def _converted(each: Proposal) -> dict[str, object]:
 def _wrapped(proposals: Sequence[Proposal]) -> str:
     counts = {kind: sum(each.kind is kind for each in proposals) for kind in ScorerKind}
     return (
-        f"{count_of(counts[ScorerKind.AI], 'model')} by tensors, "
+        f"{count_of(counts[ScorerKind.MODEL], 'model')} by tensors, "
         f"{count_of(counts[ScorerKind.ILP], 'ILP')} by JSON, "
+        f"{counts[ScorerKind.HISTORY]} by past runs, "
         f"{count_of(counts[ScorerKind.HEURISTIC], 'heuristic')}"
     )
 

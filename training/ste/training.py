@@ -265,7 +265,7 @@ class _Answer:
 class _ExploringScorer:
     """The model as a scorer that explores."""
 
-    kind = ScorerKind.AI
+    kind = ScorerKind.MODEL
     unit = ScoreUnit.PREFERENCE
 
     def __init__(self, manifest: Manifest, network: Network) -> None:
