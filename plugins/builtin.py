@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from edgeyard.plugins.aggregators.expected_cost import ExpectedCost
@@ -19,6 +20,7 @@ from edgeyard.plugins.filters.lease import LeaseFilter
 from edgeyard.plugins.filters.quarantine import QuarantineFilter
 from edgeyard.plugins.filters.quota import QuotaFilter
 from edgeyard.plugins.filters.user_time import UserTimeFilter
+from edgeyard.plugins.queue_policies.best_score import BestScore
 from edgeyard.plugins.queue_policies.carastan_santos import F1, F2, F3, F4
 from edgeyard.plugins.queue_policies.earliest_deadline import EarliestDeadline
 from edgeyard.plugins.queue_policies.fair_share import FairShare
@@ -41,7 +43,7 @@ from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.frugal import Frugal
 from edgeyard.plugins.scorers.host_load import HostLoad
 from edgeyard.plugins.scorers.ilp import AssignmentScorer, CompletionIlp, DeadlinesIlp, FairnessIlp
-from edgeyard.plugins.scorers.learned import learned
+from edgeyard.plugins.scorers.learned import LearnedScorer, learned
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.plugins.scorers.locality import Locality
 from edgeyard.plugins.scorers.outcome_models import FailureModel, MeasurementModel, RunTimeModel
@@ -153,10 +155,20 @@ def registry(
         for name, factory in factories.items():
             found.add(kind, name, factory)
     if models is not None:
-        for name, factory in learned(models).items():
-            found.add(Kind.SCORER, name, factory, str(models))
+        _add_models(found, models, str(models))
         for name, queue_factory in learned_queues(models).items():
             found.add(Kind.QUEUE_POLICY, name, queue_factory, str(models))
     if entry_points:
         found.add_entry_points()
     return found
+
+
+def _add_models(found: Registry, folder: Path, source: str) -> None:
+    """Make the models of a folder known: as scorers, and those of scores as queue policies too."""
+    for name, factory in learned(folder).items():
+        found.add(Kind.SCORER, name, factory, source)
+        found.add(Kind.QUEUE_POLICY, name, partial(_by_best_score, factory), source)
+
+
+def _by_best_score(factory: Callable[[], LearnedScorer]) -> BestScore:
+    return BestScore(factory())

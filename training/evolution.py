@@ -39,29 +39,63 @@ def evolve(
     Raises:
         InvalidInput: The state of the progress is none that this function left.
     """
-    import cma
-
     first, losses = _checked_state(progress, candidates)
-    # NumPy's generator: the library's own draws would come from a copy that no seed reaches.
-    options = {
-        "popsize": candidates,
-        "verbose": -9,
-        "maxiter": 10**9,
-        "seed": 1,
-        "randn": lambda *shape: np.random.randn(*shape),
-    }
-    strategy = cma.CMAEvolutionStrategy(first, sigma, options)
+    strategy = Strategy(first, seed=seed, candidates=candidates, sigma=sigma)
     for generation in itertools.count():
-        np.random.seed((seed * 1_000_003 + generation) % 2**32)
         found = strategy.ask()
         if generation < len(losses):  # judged before the checkpoint
-            strategy.tell(found, list(losses[generation]))
+            strategy.tell(losses[generation])
             continue
         losses.append(judge(found))
-        strategy.tell(found, list(losses[-1]))
-        progress.weights = np.array(strategy.result.xfavorite, dtype=np.float64)
+        strategy.tell(losses[-1])
+        progress.weights = strategy.mean
         progress.state["losses"] = np.array(losses, dtype=np.float64)
         yield float(np.mean(losses[-1]))
+
+
+class Strategy:
+    """CMA-ES whose draws depend on the seed and the generation alone."""
+
+    def __init__(self, first: Floats, *, seed: int, candidates: int, sigma: float) -> None:
+        """Begin at some weights.
+
+        Args:
+            first: Shape (weights,).
+            seed: Of all draws.
+            candidates: In each generation.
+            sigma: Standard deviation of the first generation.
+        """
+        import cma
+
+        # NumPy's generator: the library's own draws would come from a copy that no seed reaches.
+        options = {
+            "popsize": candidates,
+            "verbose": -9,
+            "maxiter": 10**9,
+            "seed": 1,
+            "randn": lambda *shape: np.random.randn(*shape),
+        }
+        self._strategy = cma.CMAEvolutionStrategy(first, sigma, options)
+        self._seed, self._generation, self._first = seed, 0, first
+        self._drawn: list[Floats] = []
+
+    @property
+    def mean(self) -> Floats:
+        """The centre of the next generation; the first weights before any was judged."""
+        if not self._generation:
+            return self._first
+        return np.array(self._strategy.result.xfavorite, dtype=np.float64)
+
+    def ask(self) -> Sequence[Floats]:
+        """Return the candidates of this generation."""
+        np.random.seed((self._seed * 1_000_003 + self._generation) % 2**32)
+        self._drawn = self._strategy.ask()
+        return self._drawn
+
+    def tell(self, losses: Sequence[float]) -> None:
+        """Take the losses of the candidates that `ask` returned last."""
+        self._strategy.tell(self._drawn, list(losses))
+        self._generation += 1
 
 
 def _checked_state(progress: Progress, candidates: int) -> tuple[Floats, list[Sequence[float]]]:

@@ -9,8 +9,8 @@
 The references of an answer are, class by class, the programmes' answers other than itself; for a
 model's answer where there is none, those of rules and past runs. So a model is measured on each
 programme's own objective: 1 where its favourite is the programme's, a half where it takes twice as
-long; a programme on the others' objectives; and a rule both stands in for a missing programme and is
-measured where a model is missing.
+long; a programme on the others' objectives; and a rule both stands in for a missing programme and
+is measured where a model is missing.
 A class counts where both answered and the reference distinguishes its boards. A scorer without such
 a class gets no reward: nothing was learned of it.
 

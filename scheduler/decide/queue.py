@@ -8,7 +8,15 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import TURN_SIZE, Batch, Outlook, Queue, family_numbers
+from edgeyard.scheduler.framework.batch import (
+    TURN_SIZE,
+    Batch,
+    Outlook,
+    Places,
+    Queue,
+    family_numbers,
+    pairs_of,
+)
 from edgeyard.scheduler.framework.policy import PriorityMode
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.framework.runner import PluginRunner
@@ -90,7 +98,20 @@ def build_queue(
         estimate=lambda: _predicted_s(batch)[batch.class_of_job],
         turn_size=None if mode is PriorityMode.FIFO else TURN_SIZE,
         look_out=lambda: _outlook(batch, holders),
+        list_places=lambda: _places(batch),
     )
+
+
+def _places(batch: Batch) -> Places:
+    """Return the boards of each class's family that are online, or the one that it names."""
+    of_family = np.array(batch.families, dtype=np.str_)[:, None] == batch.board_families
+    fits = of_family & batch.snapshot.online
+    row_of_uid = batch.row_of_uid
+    for row, uid in enumerate(batch.target_uids):
+        if uid is not None:
+            there = row_of_uid.get(uid)
+            fits[row] &= np.arange(batch.shape[1]) == there
+    return Places(batch=batch, pairs=pairs_of(fits))
 
 
 def _outlook(batch: Batch, holders: Sequence[BoardHolder]) -> Outlook:

@@ -417,6 +417,7 @@ class Queue:
         estimate: Gives ``run_times_s``; asked once, if at all.
         turn_size: Benchmarks of one user that stand in a turn; None: all of them.
         look_out: Gives ``outlook``; asked once, if at all. None: there is none.
+        list_places: Gives ``places``; asked once, if at all. None: there are none.
     """
 
     now: datetime
@@ -441,6 +442,12 @@ class Queue:
     group_usage_board_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     group_shares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     look_out: Callable[[], Outlook] | None = None
+    list_places: Callable[[], Places] | None = None
+
+    @cached_property
+    def places(self) -> Places | None:
+        """Where benchmarks could run if nothing else did; None in the replay of a log."""
+        return None if self.list_places is None else self.list_places()
 
     @cached_property
     def outlook(self) -> Outlook | None:
@@ -513,6 +520,19 @@ class Queue:
         turns = np.empty(len(own), dtype=np.int64)
         turns[own] = (np.arange(len(own)) - first[user[own]]) // self.turn_size
         return turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Places:
+    """Where benchmarks could run if nothing else did, for policies that score boards.
+
+    Attributes:
+        batch: Its jobs are those of the queue, in its order.
+        pairs: Classes with boards, also busy ones.
+    """
+
+    batch: Batch
+    pairs: Pairs
 
 
 def ranks_of(

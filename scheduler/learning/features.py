@@ -27,7 +27,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, attribute_column
+from edgeyard.scheduler.framework.batch import Batch, Pairs, Resources, attribute_column
 from edgeyard.scheduler.framework.extra import EXTRA_INPUT_PATTERN, extra_number, extra_problem
 from edgeyard.scheduler.model.tariff import seconds_of_day
 from edgeyard.scheduler.prediction.estimates import FailureCauses, PastPairs, RunTimeParts
@@ -185,6 +185,26 @@ def _log_family_queue(view: View) -> Floats:
 def _hour(view: View, turn: Callable[[float], float]) -> Floats:
     share = seconds_of_day(view.batch.now) / 86400.0
     return np.full(len(view.batch.snapshot.uids), turn(2.0 * math.pi * share))
+
+
+def _resources_needed(view: View) -> Floats:
+    resources = view.batch.resources
+    if resources is None:
+        return np.full(view.batch.shape[0], np.nan)
+    largest = resources.total.max(axis=0)
+    shares: Floats = (resources.needs / np.where(largest > 0.0, largest, 1.0)).mean(axis=1)
+    return shares
+
+
+def _of_resources(shares: Callable[[Resources, Pairs], Floats]) -> Callable[[View], Floats]:
+    def read(view: View) -> Floats:
+        if view.batch.resources is None:
+            return np.full(len(view.rows), np.nan)
+        starts = np.searchsorted(view.rows, np.arange(view.batch.shape[0] + 1))
+        pairs = Pairs(rows=view.rows, boards=view.boards, starts=starts)
+        return shares(view.batch.resources, pairs)
+
+    return read
 
 
 def _log(values: NDArray[np.generic]) -> Floats:
@@ -346,6 +366,27 @@ COLUMNS: Mapping[str, Column] = {
         "f1a7a260",
         "chance of a failure by the history, 0-1",
         lambda view: view.past.failure_rates(),
+    ),
+    "resources_needed": Column(
+        ColumnAxis.CLASS,
+        "8fa3da26",
+        "share that the job takes of the largest node, the mean over all resources, 0-1; missing "
+        "where a benchmark takes a whole board",
+        _resources_needed,
+    ),
+    "resources_left": Column(
+        ColumnAxis.PAIR,
+        "37a2fa0f",
+        "share of the node that is left after the start, the mean over all resources; missing as "
+        "before",
+        _of_resources(Resources.left),
+    ),
+    "resources_aligned": Column(
+        ColumnAxis.PAIR,
+        "ced0aabb",
+        "need times what is free, as shares of the node, the mean over all resources; missing as "
+        "before",
+        _of_resources(Resources.alignment),
     ),
 }
 

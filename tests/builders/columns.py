@@ -21,7 +21,7 @@ from edgeyard.plugins.testing import (
     pending,
     snapshot_of,
 )
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, Resources
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.learning.features import Column, ColumnAxis, View, values_digest
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
@@ -78,7 +78,13 @@ def sample() -> Batch:
     hosts = {each.target_uid: f"host-{row // 3}" for row, each in enumerate(boards)}
     loads = {f"host-{row}": HostLoad(cpu=0.2 + 0.3 * row, memory=0.9 - 0.3 * row) for row in (0, 2)}
     knowledge = Knowledge(runs=History(runs), host_loads=loads, rates={"rpi4b": 2.0})
-    return build_batch(snapshot_of(boards, hosts=hosts), jobs, AT, 0, knowledge)
+    batch = build_batch(snapshot_of(boards, hosts=hosts), jobs, AT, 0, knowledge)
+    rows = np.arange(12.0)
+    total = np.column_stack((4.0 + rows % 3, 16.0 + rows, np.where(rows % 4 == 1, 0.0, 2.0)))
+    needs = np.column_stack((0.5 + np.arange(9.0) / 4, 1.0 + np.arange(9.0), np.arange(9.0) % 2))
+    free = total * (1.0 - rows % 5 / 5.0)[:, None]
+    names = ("cpus", "memory", "gpus")
+    return replace(batch, resources=Resources(names=names, total=total, free=free, needs=needs))
 
 
 def digest_of(column: Column, change: Callable[[float], float] = float) -> str:

@@ -233,7 +233,9 @@ def test_a_supercloud_log_without_stated_nodes_leaves_out_what_its_machine_canno
 
 
 def test_imported_nodes_keep_their_ids_in_the_simulated_world(tmp_path: Path) -> None:
-    nodes = write(tmp_path / "nodes.csv", NODES + "b,8,64,0,0\nr8015356-n976058,48,393216,3.62,4.08\n")
+    nodes = write(
+        tmp_path / "nodes.csv", NODES + "b,8,64,0,0\nr8015356-n976058,48,393216,3.62,4.08\n"
+    )
     scenario, _ = imported(write(tmp_path / "jobs.csv", TABLE_3), "--nodes", nodes)
     assert scenario.nodes is not None
     names = node_columns(scenario.nodes).names

@@ -21,8 +21,10 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.scorers.learned import load_learned
 from edgeyard.plugins.testing import (
     NOW,
+    all_pairs,
     board,
     pending,
+    sample_batch,
     sample_pending,
     sample_snapshot,
     snapshot_of,
@@ -33,6 +35,7 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Kind, WeightedScorer
+from edgeyard.scheduler.learning.features import Encoder
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import (
     Affinity,
@@ -55,11 +58,13 @@ from edgeyard.training.ste.controller import RoundReport
 from edgeyard.training.ste.lab import EpisodeLab
 from edgeyard.training.ste.steps import STEPS, Notice
 from edgeyard.training.ste.training import (
-    PolicyGradient,
+    CANDIDATES,
+    EpisodeEvolution,
     TrainingState,
     load_trainable,
     new_model,
     read_checkpoint,
+    seed_of_episode,
     write_checkpoint,
     write_model,
 )
@@ -341,18 +346,30 @@ def test_a_notification_of_an_unknown_version_is_refused() -> None:
         made.scheduler.notify(Notice(run="r", episode=0, round=0, version=1, train="mine"))
 
 
-def turnarounds(model: Path, seeds: range) -> NDArray[np.float64]:
+def evolution(folder: Path) -> EpisodeEvolution:
+    """Return the training of a new model."""
+    manifest, network = load_trainable(new_model("mine", folder))
+    return EpisodeEvolution(manifest, TrainingState(network=network), load=load_learned)
+
+
+def play(made: Environment, trainer: EpisodeEvolution, episodes: range) -> None:
+    for episode in episodes:
+        made.controller.episode(
+            "small",
+            run="r",
+            episode=episode,
+            seed=seed_of_episode(100, episode),
+            train=trainer.name,
+            max_rounds=60,
+        )
+
+
+def judged(made: Environment, seeds: range, state: str) -> NDArray[np.float64]:
     """Mean turnaround with one model that decides alone, by seed."""
-    policy = quick_policy()
-    plugins = registry(entry_points=False).resolve(policy)
-    plugins = replace(
-        plugins, scorers=(WeightedScorer(scorer=load_learned(model)),), evaluator=None
-    )
-    made = environment(policy, plugins=plugins)
     return np.array(
         [
             made.controller.episode(
-                "small", run="e", episode=at, seed=seed
+                "small", run=state, episode=at, seed=seed, judged=state
             ).figures.mean_turnaround_s
             for at, seed in enumerate(seeds)
         ]
@@ -360,20 +377,37 @@ def turnarounds(model: Path, seeds: range) -> NDArray[np.float64]:
 
 
 @pytest.mark.slow
-def test_a_model_is_better_after_training_than_frozen_on_unseen_scenarios(tmp_path: Path) -> None:
-    path = new_model("mine", tmp_path)
-    manifest, network = load_trainable(path)
-    trainer = PolicyGradient(manifest, TrainingState(network=network))
+def test_a_model_is_better_after_training_than_before_on_unseen_seeds(tmp_path: Path) -> None:
+    trainer = evolution(tmp_path)
     made = environment(quick_policy(), trainer=trainer)
-    for episode in range(5):
-        made.controller.episode("small", run="r", episode=episode, seed=100 + episode, train="mine")
+    play(made, trainer, range(3 * CANDIDATES))
     unseen = range(9000, 9005)
-    frozen = turnarounds(path, unseen)
-    write_model(path, replace(manifest, version=2), trainer.state.network)
-    trained = turnarounds(path, unseen)
-    found = compare(trained, frozen)
+    found = compare(judged(made, unseen, "trained"), judged(made, unseen, "frozen"))
     assert found.difference.high < 0.0, found
-    assert found.ratio < 0.9
+
+
+def test_the_reward_of_an_episode_is_the_mean_time_that_its_jobs_were_there(tmp_path: Path) -> None:
+    trainer = evolution(tmp_path)
+    made = environment(quick_policy(), of=scenario(120.0), trainer=trainer)
+    whole = made.controller.episode("small", run="r", episode=0, seed=1, train="mine")
+    assert whole.trained["reward"] == pytest.approx(-whole.figures.mean_turnaround_s)
+    assert whole.trained["jobs"] == whole.figures.jobs
+    cut = made.controller.episode("small", run="s", episode=1, seed=1, train="mine", max_rounds=5)
+    assert cut.figures.waiting > 0  # they count with the time so far
+    assert cut.trained["jobs"] == cut.figures.jobs
+
+
+def test_the_candidates_of_a_generation_meet_the_same_arrivals() -> None:
+    seeds = [seed_of_episode(7, number) for number in range(2 * CANDIDATES)]
+    assert seeds == [7] * CANDIDATES + [8] * CANDIDATES
+
+
+def test_an_untrained_model_decides_as_the_queue_by_priority_and_age(tmp_path: Path) -> None:
+    trainer = evolution(tmp_path)
+    batch = sample_batch(20, 10)
+    scores = load_learned(tmp_path / "mine.toml").score(batch, all_pairs(batch))
+    assert set(scores.tolist()) == {0.5}
+    assert not trainer.network.weights["S"].any()
 
 
 def test_only_networks_of_the_environment_can_be_trained(tmp_path: Path) -> None:
@@ -411,11 +445,10 @@ def test_servers_of_other_users_can_read_models(tmp_path: Path) -> None:
 
 
 def test_an_exported_model_scores_as_the_trained_network(tmp_path: Path) -> None:
-    from edgeyard.plugins.testing import all_pairs, sample_batch
-    from edgeyard.scheduler.learning.features import Encoder
-
-    path = new_model("mine", tmp_path, seed=5)
+    path = new_model("mine", tmp_path)
     manifest, network = load_trainable(path)
+    network.weights["S"][:, 0] = np.linspace(-1.0, 1.0, len(manifest.inputs))
+    write_model(path, manifest, network)
     batch = sample_batch(20, 10)
     pairs = all_pairs(batch)
     (x,) = Encoder(batch, pairs.rows, pairs.boards, manifest.inputs).chunks(len(pairs))
@@ -425,19 +458,18 @@ def test_an_exported_model_scores_as_the_trained_network(tmp_path: Path) -> None
 
 
 def test_a_checkpoint_holds_all_that_training_changes(tmp_path: Path) -> None:
-    path = new_model("mine", tmp_path)
-    manifest, network = load_trainable(path)
-    trainer = PolicyGradient(manifest, TrainingState(network=network))
-    made = environment(quick_policy(), of=scenario(120.0), trainer=trainer)
-    made.controller.episode("small", run="r", episode=0, seed=1, train="mine")
+    trainer = evolution(tmp_path)
+    made = environment(quick_policy(), of=scenario(60.0), trainer=trainer)
+    play(made, trainer, range(CANDIDATES + 1))
     write_checkpoint(tmp_path / "c.npz", trainer.state)
-    resumed = PolicyGradient(manifest, read_checkpoint(tmp_path / "c.npz"))
-    assert resumed.state.episodes == 1
-    others = environment(quick_policy(), of=scenario(120.0), trainer=resumed)
-    for each in (made, others):
-        each.controller.episode("small", run="s", episode=1, seed=2, train="mine")
-    for name, value in trainer.state.network.weights.items():
-        np.testing.assert_array_equal(value, resumed.state.network.weights[name])
+    resumed = EpisodeEvolution(trainer.manifest, read_checkpoint(tmp_path / "c.npz"))
+    assert resumed.state.episodes == CANDIDATES + 1
+    others = environment(quick_policy(), of=scenario(60.0), trainer=resumed)
+    for each, its in ((made, trainer), (others, resumed)):
+        play(each, its, range(CANDIDATES + 1, CANDIDATES + 3))
+    assert trainer.state.costs == resumed.state.costs
+    for name, value in trainer.network.weights.items():
+        np.testing.assert_array_equal(value, resumed.network.weights[name])
     (tmp_path / "c.npz").write_bytes(b"no archive")
     with pytest.raises(InvalidInput, match="not a checkpoint"):
         read_checkpoint(tmp_path / "c.npz")
@@ -445,7 +477,9 @@ def test_a_checkpoint_holds_all_that_training_changes(tmp_path: Path) -> None:
 
 def test_plugins_of_the_registry_include_a_registered_model(tmp_path: Path) -> None:
     new_model("mine", tmp_path)
-    assert "mine" in registry(entry_points=False, models=tmp_path).names(Kind.SCORER)
+    known = registry(entry_points=False, models=tmp_path)
+    assert "mine" in known.names(Kind.SCORER)
+    assert "mine" in known.names(Kind.QUEUE_POLICY)
 
 
 def test_a_waiting_benchmark_keeps_all_that_a_decision_depends_on() -> None:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
 from edgeyard.scheduler.twin.document import TwinData
 from edgeyard.scheduler.twin.posted import DigitalTwin
@@ -100,14 +99,9 @@ class SpiedTrainer:
     def evaluated_plugins(self, plugins: Plugins, state: str) -> Plugins:
         return plugins
 
-    def add_rewards(self, rewards: Mapping[str, float]) -> None:
+    def add_state(self, data: TwinData) -> float:
         self._record.act("rewarded")
-
-    def add_decisions(self, result: CycleResult) -> None:
-        pass
-
-    def add_outcome(self, job_id: str, reward: float) -> None:
-        pass
+        return 0.0
 
     def finish_episode(self) -> Mapping[str, float]:
         return {}

@@ -225,7 +225,7 @@ def run(
             pass  # what is wrong with it is reported before the simulation
     try:
         with (
-            _driver(found, runs, record["policy_ref"], models, trains=bool(train)) as driver,
+            _driver(found, runs, record["policy_ref"], models) as driver,
             progress_bar() as bar,
         ):
             record["policy"] = driver.policy().name
@@ -431,9 +431,7 @@ def serve(
             if service is Service.SCHEDULER:
                 from edgeyard.plugins.scorers.learned import load_learned
 
-                chosen, plugins = opened.enter_context(
-                    _schedulers(policy, models, trains=models is not None)
-                )
+                chosen, plugins = opened.enter_context(_schedulers(policy, models))
                 deciding = SchedulerController(
                     clients.HttpTwin(twins), chosen, plugins, monotonic_s=time.monotonic
                 )
@@ -548,27 +546,18 @@ class _Only:
 
 
 @contextmanager
-def _schedulers(
-    policy: str, models: Path | None, *, trains: bool
-) -> Iterator[tuple[Policy, Plugins]]:
+def _schedulers(policy: str, models: Path | None) -> Iterator[tuple[Policy, Plugins]]:
     """Yield a policy and its plugins; own scorers run in processes of their own, as in the server.
-
-    Where models are trained, they are compared with the other schedulers, as in DECICE: on nodes,
-    where a job takes as long on one as on another, no choice is ever to be regretted.
 
     Raises:
         InvalidInput: The policy is unknown, or a plugin of it can't be made.
     """
-    from dataclasses import replace
-
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.scheduler.framework.named import policy_named
 
     with known_plugins(Settings.load(None), models) as known:
         chosen = policy_named(policy, known)
-        if trains and chosen.evaluator == "regret":
-            chosen = replace(chosen, evaluator="compared")
         try:
             plugins = known.resolve(chosen)
         except ConfigError as error:
@@ -579,24 +568,21 @@ def _schedulers(
 
 @contextmanager
 def _driver(
-    scenario: Scenario, runs: RunFolder, policy: str, models: Path | None, *, trains: bool
+    scenario: Scenario, runs: RunFolder, policy: str, models: Path | None
 ) -> Iterator[RunDriver]:
     """Yield the driver of an environment in this process.
 
     Raises:
-        InvalidInput: The policy can't be used, or nothing could be learned with it.
+        InvalidInput: The policy can't be used.
     """
     from edgeyard.plugins.scorers.learned import load_learned
     from edgeyard.scheduler.twin.posted import DigitalTwin
     from edgeyard.training.ste.controller import Controller, LocalScheduling, LocalTwin
-    from edgeyard.training.ste.driver import LocalTraining, RunDriver, refuse_untrainable
+    from edgeyard.training.ste.driver import LocalTraining, RunDriver
     from edgeyard.training.ste.scheduling import SchedulerController
 
     twin = LocalTwin(DigitalTwin())
-    with _schedulers(policy, models, trains=trains) as (chosen, plugins):
-        if trains:
-            accepted = "a policy with an evaluator, as --policy learned"
-            refuse_untrainable(scenario, chosen, "--policy", accepted)
+    with _schedulers(policy, models) as (chosen, plugins):
         scheduler = SchedulerController(twin, chosen, plugins, monotonic_s=time.monotonic)
         training = None if models is None else LocalTraining(scheduler, models, runs, load_learned)
         controller = Controller(_Only(scenario), twin, LocalScheduling(scheduler))
@@ -666,8 +652,8 @@ def _seconds(row: Row) -> float:
 
 def _reward(row: Row) -> str:
     trained: Any = row["trained"]
-    value = trained.get("outcome_reward")
-    return "-" if value is None else f"{value:.3f}"
+    value = trained.get("reward")
+    return "-" if value is None else f"{value:.1f}"
 
 
 def _show(record: dict[str, Any]) -> None:

@@ -22,7 +22,6 @@ from edgeyard.training.ste import training
 from edgeyard.training.ste.controller import Controller, Episode, RoundReport
 from edgeyard.training.ste.runs import (
     CHECKPOINT_FILE,
-    FROZEN_FILE,
     RunFolder,
     episode_to_json,
 )
@@ -30,9 +29,6 @@ from edgeyard.training.ste.scheduling import SchedulerController
 
 UNSEEN = 1_000_000
 """Distance of the seeds that a trained model is judged on from those that it was trained on."""
-
-UNTRAINABLE_ADVICE = "--policy learned of `edgeyard ste serve scheduler`"
-"""What to do where the policy of a scheduler service rewards nothing."""
 
 _MODEL_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
@@ -87,7 +83,7 @@ class LocalTraining:
         self._scheduler, self._models, self._checkpoints = scheduler, models, checkpoints
         self._load = load
         self._run_id = ""
-        self._trainer: training.PolicyGradient | None = None
+        self._trainer: training.EpisodeEvolution | None = None
 
     @property
     def run_id(self) -> str:
@@ -104,10 +100,7 @@ class LocalTraining:
         if resume and (folder / CHECKPOINT_FILE).exists():
             state = training.read_checkpoint(folder / CHECKPOINT_FILE)
         folder.mkdir(parents=True, exist_ok=True)
-        if not (resume and (folder / FROZEN_FILE).exists()):
-            training.write_checkpoint(folder / FROZEN_FILE, state)
-        frozen = training.read_checkpoint(folder / FROZEN_FILE).network
-        self._trainer = training.PolicyGradient(manifest, state, frozen=frozen, load=self._load)
+        self._trainer = training.EpisodeEvolution(manifest, state, load=self._load)
         self._run_id = run_id
         self._scheduler.set_trainer(self._trainer)
 
@@ -119,10 +112,10 @@ class LocalTraining:
         trainer = self._of(run_id)
         manifest = trainer.manifest
         learned = replace(manifest, version=manifest.version + 1, trained_on=trained_on[:200])
-        training.write_model(self._models / f"{manifest.name}.toml", learned, trainer.state.network)
+        training.write_model(self._models / f"{manifest.name}.toml", learned, trainer.network)
         return learned.version
 
-    def _of(self, run_id: str) -> training.PolicyGradient:
+    def _of(self, run_id: str) -> training.EpisodeEvolution:
         if self._trainer is None or run_id != self._run_id:
             trains = f"run {self._run_id} is" if self._run_id else "none is"
             raise Conflict(f"run {run_id} is not training a model now: {trains}")
@@ -144,23 +137,6 @@ def model_path(models: Path, name: str, *, new: bool) -> Path:
         reason = f"there is no model {name!r} in {models}"
         raise InvalidInput.at("--train", reason, f"{known or 'none'}, or --new")
     return path
-
-
-def refuse_untrainable(scenario: Scenario, policy: Policy, field: str, accepted: str) -> None:
-    """Check that something can be learned in a scenario under a policy.
-
-    Args:
-        scenario: What would be simulated.
-        policy: Decides.
-        field: What the error names.
-        accepted: What to do instead.
-
-    Raises:
-        InvalidInput: On nodes the evaluator's rewards alone are learned from, and there is none.
-    """
-    if scenario.world == "nodes" and policy.evaluator is None:
-        reason = f"{policy.name} has no evaluator, whose rewards are all that is learned on nodes"
-        raise InvalidInput.at(field, reason, accepted)
 
 
 def new_record(
@@ -269,7 +245,9 @@ class RunDriver:
                         scenario,
                         run=notified_as,
                         episode=number,
-                        seed=record["seed"] + number,
+                        seed=training.seed_of_episode(record["seed"], number)
+                        if train
+                        else record["seed"] + number,
                         train=train,
                         max_rounds=record["max_rounds"],
                         on_round=on_round(number),

@@ -33,7 +33,7 @@ from edgeyard.simulator.runs import JobColumns, SimulatedRun
 from edgeyard.simulator.scenario import Scenario
 from edgeyard.training.ste.steps import Decision, StoppedJob
 
-MIN_ENDED = 200
+MIN_ENDED = 50
 """Ended jobs that a state repeats besides those that ended since the last one: a scheduler that was
 started in between knows at least these."""
 

@@ -110,13 +110,6 @@ def decide_on_nodes(
     def used(rows: world.Integers, now: float) -> world.Floats:
         return np.array([usage.get(jobs.users[row], 0.0) for row in rows.tolist()])
 
-    asker = QueueRanker(jobs, nodes, plugins.queue_policy, used)
-    if len(there.queue) > 1:
-        ordered = np.empty_like(there.queue)
-        ordered[asker.order(there.queue, there.now_s, there.free_shares)] = there.queue
-        there.queue = ordered
-    queue = there.queue.tolist()
-    ordered_s = monotonic_s()
     seen: dict[str, list[float]] = {}
 
     def noted(rewards: Mapping[str, float]) -> None:
@@ -138,6 +131,13 @@ def decide_on_nodes(
     )
     if first and rule is None:
         chooser.refuse_silent_scorers()
+    asker = QueueRanker(jobs, nodes, plugins.queue_policy, used, chooser.places)
+    if len(there.queue) > 1:
+        ordered = np.empty_like(there.queue)
+        ordered[asker.order(there.queue, there.now_s, there.free_shares)] = there.queue
+        there.queue = ordered
+    queue = there.queue.tolist()
+    ordered_s = monotonic_s()
     by_rule = rule == world.RANDOM  # the one rule whose draws are not the scorer's
     started = there.schedule(
         policy.backfill,

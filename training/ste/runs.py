@@ -21,8 +21,6 @@ LOCK_FILE = "lock"
 """Locked while the run is executed."""
 
 CHECKPOINT_FILE = "checkpoint.npz"
-FROZEN_FILE = "frozen.npz"
-"""The model as it was before the run."""
 
 
 class RunFolder:

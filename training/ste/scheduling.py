@@ -100,20 +100,16 @@ class Trainer(Protocol):
         """
         ...
 
-    def add_rewards(self, rewards: Mapping[str, float]) -> None:
-        """Add the evaluator's rewards of the latest scores."""
-        ...
-
-    def add_decisions(self, result: CycleResult) -> None:
-        """Add the placements of a round."""
-        ...
-
-    def add_outcome(self, job_id: str, reward: float) -> None:
-        """Add the reward of an ended placement, 0-1; 0.5 is as good as other nodes."""
+    def add_state(self, data: TwinData) -> float:
+        """Add what jobs have come to; return the reward of the episode so far: more is better."""
         ...
 
     def finish_episode(self) -> Mapping[str, float]:
-        """Update the model by all that was added; return figures of the update."""
+        """Update the model by all that was added; return figures of the update.
+
+        Raises:
+            InvalidInput: Nothing was added.
+        """
         ...
 
 
@@ -242,33 +238,31 @@ class SchedulerController:
         ended = self._ended(data, run)
         run.history = run.history.extended(ended, max_runs=MAX_HISTORY)
         given = cycle_input(data, runs=run.history)
-        outcomes = self._outcomes(ended, run, trainer)
+        outcomes = self._outcomes(ended, run) if trainer is None else {}
         known = run.learning.recall(given.knowledge, policy, plugins, given.now)
         given = replace(given, knowledge=known)
         if trainer is not None:
             plugins = trainer.exploring_plugins(plugins)
         elif notice.judged:
             plugins = self._judge(notice).evaluated_plugins(plugins, notice.judged)
-        rewarded = StepEntry(12, math.nan)
+        rewarded, rewards = StepEntry(12, math.nan), dict[str, float]()
 
-        def reward(rewards: Mapping[str, float]) -> None:
+        def reward(found: Mapping[str, float]) -> None:
             nonlocal rewarded
             with log.observe(12) as rewarded:
-                if trainer is not None:
-                    trainer.add_rewards(rewards)
+                rewards.update(_rewards(found, trainer, data))
 
         began_s = self._monotonic_s()
         result = decide(given, policy, plugins, monotonic_s=self._monotonic_s, rewarded=reward)
         _add_decision_steps(log, result, began_s, rewarded, self._monotonic_s())
-        run.learning.keep(policy, plugins, result, given.now)
+        if trainer is None:  # the model that is trained decides alone: no weights are learned
+            run.learning.keep(policy, plugins, result, given.now)
         learned: Mapping[str, float] = {}
-        if trainer is not None:
-            trainer.add_decisions(result)
-            if notice.ended:
-                learned = trainer.finish_episode()
+        if trainer is not None and notice.ended:
+            learned = trainer.finish_episode()
         weights = run.learning.weights(policy, plugins)
         run.learning.scoring.last_rounds.clear()
-        _report_rewards(rewarded, result.rewards, outcomes, weights, learned)
+        _report_rewards(rewarded, rewards, outcomes, weights, learned)
         return Round(
             run=notice.run,
             episode=notice.episode,
@@ -284,7 +278,7 @@ class SchedulerController:
             ],
             waiting={name: reason.sentence for name, reason in result.waiting.items()},
             never=sorted(result.never),
-            rewards=dict(result.rewards),
+            rewards=rewards,
             weights=weights,
             faults={
                 each.plugin: str(each) for each in reversed((*result.faults, *result.overruns))
@@ -307,10 +301,8 @@ class SchedulerController:
         rewarded: list[tuple[float, float]] = []
 
         def reward(rewards: Mapping[str, float]) -> None:
-            began_s = self._monotonic_s()
-            if trainer is not None:
-                trainer.add_rewards(rewards)
-            rewarded.append((began_s, self._monotonic_s()))
+            now_s = self._monotonic_s()
+            rewarded.append((now_s, now_s))
 
         began_s = self._monotonic_s()
         result = decide_on_nodes(
@@ -326,6 +318,7 @@ class SchedulerController:
         if trainer is None and not notice.judged:
             run.node_weights = result.weights
         learned: Mapping[str, float] = {}
+        rewards = _rewards(result.rewards, trainer, data)
         if trainer is not None and notice.ended:
             learned = trainer.finish_episode()
         weights = {
@@ -333,7 +326,7 @@ class SchedulerController:
             for role in plugins.scorers
         }
         _add_node_steps(log, result, plugins, data, began_s, rewarded, self._monotonic_s())
-        _report_rewards(log.entry(12), result.rewards, {}, weights, learned)
+        _report_rewards(log.entry(12), rewards, {}, weights, learned)
         return Round(
             run=notice.run,
             episode=notice.episode,
@@ -342,7 +335,7 @@ class SchedulerController:
             steps=log.steps(),
             decisions=result.decisions,
             waiting=result.waiting,
-            rewards=dict(result.rewards),
+            rewards=rewards,
             weights=weights,
             faults={each.plugin: str(each) for each in reversed(result.faults)},
             calls=list(dict.fromkeys(each.plugin for each in result.calls)),
@@ -354,9 +347,7 @@ class SchedulerController:
         run.ended.update(each.name for each in ended)
         return past_runs(data, ended)
 
-    def _outcomes(
-        self, ended: Sequence[PastRun], run: _Run, trainer: Trainer | None
-    ) -> dict[str, dict[str, float]]:
+    def _outcomes(self, ended: Sequence[PastRun], run: _Run) -> dict[str, dict[str, float]]:
         """Return the rewards of placements of this run that have ended since the last round."""
         found: dict[str, dict[str, float]] = {}
         run.learning.end(ended)
@@ -365,18 +356,14 @@ class SchedulerController:
             if not rewards:
                 continue
             found[rating.benchmark_id] = dict(rewards)
-            if trainer is not None:
-                # The reward of a scorer whose favourite this board was: how well it did.
-                liked = replace(
-                    rating,
-                    normalized_scores={trainer.name: 1.0},
-                    predicted_s={},
-                    failure_chances={},
-                )
-                whole = outcome_rewards(liked, outcome)
-                if trainer.name in whole:
-                    trainer.add_outcome(rating.benchmark_id, whole[trainer.name])
         return found
+
+
+def _rewards(
+    found: Mapping[str, float], trainer: Trainer | None, data: TwinData
+) -> dict[str, float]:
+    """Return the evaluator's rewards, or that of the model that is trained and decides alone."""
+    return dict(found) if trainer is None else {trainer.name: trainer.add_state(data)}
 
 
 def _report_rewards(

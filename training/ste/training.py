@@ -1,17 +1,15 @@
-"""Training of a registered model by the rewards of step 12: policy gradient in NumPy.
+"""Training of a registered model by rewards alone: evolution of a score, episode by episode.
 
-The model gives a number z to each eligible node of a job. While it is trained, it explores: its
-favourite is a sample of ``softmax(z)`` over the nodes of a job's class (Gumbel noise, seeded). It
-decides alone; the other schedulers are asked and are the evaluator's references. Two rewards say
-how good a choice c was, each r in [0, 1]:
+The model gives each pair of a job and a node a number; the job with the highest one comes first in
+the queue and gets its best free node. While the model is trained it decides alone, and each episode
+is played with other weights: a candidate of CMA-ES (`edgeyard.training.evolution`). All candidates
+of a generation meet the same arrivals and faults, which the seed of their episodes draws. The
+reward of an episode is the mean time that its jobs were in the system, until their end or the end
+of the episode, as a negative number. Nothing else is learned from: no other scheduler, no label.
 
-* of the evaluator, at once: the references' score of its favourites;
-* of the outcome, when the job has ended: as in `edgeyard.scheduler.engine.rewards`.
-
-After each episode the weights climb ``sum A(r) log softmax(z)[c]``, where ``A`` is the reward less
-the mean of its kind, over its deviation (REINFORCE with a baseline: Williams, Machine Learning
-1992), by Adam. What is written is an ordinary model with its manifest, checked and run like any
-other.
+Only the linear way of the network from its inputs to its output is trained, with weights of length
+`LENGTH`: the order of scores does not depend on it. What is written is an ordinary model with its
+manifest, checked and run like any other.
 """
 
 from __future__ import annotations
@@ -27,62 +25,39 @@ from numpy.typing import NDArray
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import ConfigError, InvalidInput, reason_of
-from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
+from edgeyard.plugins.queue_policies.best_score import BestScore
+from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Answer, Scorer, ScorerKind, ScoreUnit
 from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
-from edgeyard.scheduler.kernel.streams import stream
 from edgeyard.scheduler.learning.check import CHUNK
 from edgeyard.scheduler.learning.features import Encoder, Input
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
 from edgeyard.scheduler.learning.model import read_manifest
+from edgeyard.scheduler.twin.document import ATTEMPT_MARK, TwinData
 from edgeyard.training.checkpoint import loaded_checkpoint, save_checkpoint
-from edgeyard.training.ste.network import (
-    Array,
-    Network,
-    network_from_onnx,
-    onnx_bytes,
-    slopes,
-    start,
-)
+from edgeyard.training.evolution import Strategy
+from edgeyard.training.ste.network import Array, Network, network_from_onnx, onnx_bytes
 
-RATE = 0.03
-"""Step of Adam."""
+CANDIDATES = 8
+"""Episodes of a generation, all with the same seed."""
 
-MINIBATCH = 64
-"""Choices of one step."""
+_SIGMA = 0.5
+"""Standard deviation of the first generation."""
 
-DECAY = 1e-3
-"""Weights are drawn to 0 by this share of the step: scores of the sigmoid stay apart."""
-
-HIDDEN = 8
+LENGTH = 3.0
+"""Length of the weights: scores of the sigmoid stay apart, and none is 0 or 1."""
 
 NEW_INPUTS = (
-    Input(column="log_history_s", mean=4.0, scale=1.5),
+    Input(column="log_history_s", mean=5.0, scale=1.5),
     Input(column="log_history_s?"),
-    Input(column="history_spread", mean=0.2, scale=0.3),
-    Input(column="failure_rate", mean=0.05, scale=0.1),
+    Input(column="log_bound_s", mean=5.0, scale=2.5),
     Input(column="log_board_cores", mean=2.0, scale=1.0),
-    Input(column="log_board_ram_bytes", mean=22.0, scale=1.0),
-    Input(column="host_cpu", mean=0.5, scale=0.3),
     Input(column="host_busy", mean=0.5, scale=0.3),
+    Input(column="resources_needed", mean=0.3, scale=0.3),
+    Input(column="resources_left", mean=0.5, scale=0.3),
+    Input(column="resources_aligned", mean=0.2, scale=0.2),
 )
-"""Columns of a new model."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Choice:
-    """A choice among the nodes of one class.
-
-    Attributes:
-        x: Shape (nodes, inputs).
-        chosen: Row of ``x``.
-        weight: How much it counts.
-    """
-
-    x: Array
-    chosen: int
-    weight: float = 1.0
+"""Columns of a new model: of boards with past runs, and of nodes that jobs share."""
 
 
 @dataclass(slots=True)
@@ -90,28 +65,27 @@ class TrainingState:
     """All that training changes: what a checkpoint holds.
 
     Attributes:
-        means: Means of Adam, by weight.
-        squares: Squares of Adam, by weight.
-        steps: Steps of Adam.
-        episodes: Finished ones.
+        network: As it was before the training.
+        costs: Mean seconds in the system of each episode so far.
     """
 
     network: Network
-    means: dict[str, Array] = field(default_factory=dict)
-    squares: dict[str, Array] = field(default_factory=dict)
-    steps: int = 0
-    episodes: int = 0
+    costs: list[float] = field(default_factory=list)
+
+    @property
+    def episodes(self) -> int:
+        """Finished ones."""
+        return len(self.costs)
 
 
-class PolicyGradient:
-    """Trains one model by policy gradients. Not thread-safe: the scheduler controller locks it."""
+class EpisodeEvolution:
+    """Trains one model by evolution. Not thread-safe: the scheduler controller locks it."""
 
     def __init__(
         self,
         manifest: Manifest,
         state: TrainingState,
         *,
-        frozen: Network | None = None,
         load: Callable[[Path], Scorer] | None = None,
     ) -> None:
         """Take a model.
@@ -119,16 +93,19 @@ class PolicyGradient:
         Args:
             manifest: As it was registered.
             state: What it has learned so far.
-            frozen: The model before its training, for the judgement.
             load: Loads a model as a scorer, for the judgement.
         """
-        self._manifest = manifest
-        self._frozen, self._load = frozen, load
+        self._manifest, self._load = manifest, load
         self._judged: tuple[str, int, Scorer] | None = None
         self.state = state
-        self._scorer = _ExploringScorer(manifest, state.network)
-        self._waiting: dict[str, _Choice] = {}
-        self._taken: dict[str, list[tuple[_Choice, float]]] = {"evaluator": [], "outcome": []}
+        first = state.network.weights["S"][:, 0]
+        self._strategy = Strategy(first, seed=0, candidates=CANDIDATES, sigma=_SIGMA)
+        self._candidates = self._strategy.ask()
+        for end in range(CANDIDATES, state.episodes + 1, CANDIDATES):
+            self._strategy.tell(state.costs[end - CANDIDATES : end])
+            self._candidates = self._strategy.ask()
+        self._scorer: _CandidateScorer | None = None
+        self._seconds_of_job: dict[str, float] = {}
 
     @property
     def name(self) -> str:
@@ -139,131 +116,78 @@ class PolicyGradient:
         """Manifest of the registered model."""
         return self._manifest
 
+    @property
+    def network(self) -> Network:
+        """What was learned so far: the centre of the candidates."""
+        return _with_weights(self.state.network, self._strategy.mean)
+
     def exploring_plugins(self, plugins: Plugins) -> Plugins:
-        """See `Trainer.exploring_plugins`: the model decides alone, the others are rated."""
-        others = [role for role in plugins.scorers if role.scorer.name != self.name]
-        return replace(
-            plugins,
-            scorers=(
-                WeightedScorer(scorer=self._scorer),
-                *(replace(role, weight=0.0) for role in others),
-            ),
-        )
+        if self._scorer is None:
+            weights = np.asarray(self._candidates[self.state.episodes % CANDIDATES])
+            network = _with_weights(self.state.network, weights)
+            self._scorer = _CandidateScorer(self._manifest, network)
+        return _alone(plugins, self._scorer)
 
     def evaluated_plugins(self, plugins: Plugins, state: str) -> Plugins:
-        networks = {"trained": self.state.network, "frozen": self._frozen}
-        network = networks.get(state)
-        if network is None or self._load is None:
+        if state not in ("trained", "frozen") or self._load is None:
             raise InvalidInput.at("/judged", f"is {state!r}", "trained or frozen")
-        if self._judged is None or self._judged[:2] != (state, self.state.steps):
+        if self._judged is None or self._judged[:2] != (state, self.state.episodes):
+            network = self.network if state == "trained" else self.state.network
             with tempfile.TemporaryDirectory(prefix="edgeyard-ste-") as folder:
                 path = write_model(Path(folder) / f"{self.name}.toml", self._manifest, network)
-                self._judged = state, self.state.steps, self._load(path)
-        return replace(plugins, scorers=(WeightedScorer(scorer=self._judged[2]),), evaluator=None)
+                self._judged = state, self.state.episodes, self._load(path)
+        return _alone(plugins, self._judged[2])
 
-    def add_rewards(self, rewards: Mapping[str, float]) -> None:
-        request = self._scorer.last
-        if request is None or self.name not in rewards:
-            return
-        jobs, pairs = request.jobs, request.pairs
-        counted = [row for row in pairs.filled.tolist() if jobs[row]]
-        total = max(sum(int(jobs[row]) for row in counted), 1)
-        for row in counted:
-            its = pairs.of(row)
-            choice = _Choice(
-                request.x[its], int(np.argmax(request.scores[its])), float(jobs[row]) / total
-            )
-            self._take("evaluator", choice, rewards[self.name])
-
-    def add_decisions(self, result: CycleResult) -> None:
-        decided, request = result.decided, self._scorer.last
-        if request is None:
-            return
-        batch, pairs = decided.batch, decided.scores.pairs
-        for each in result.placements:
-            job = decided.row_of_id[each.benchmark_id]
-            row = int(batch.class_of_job[job])
-            pair = pairs.at(row, int(decided.assignment.board_of_job[job]))
-            if pair is not None:
-                its = pairs.of(row)
-                self._waiting[each.benchmark_id] = _Choice(request.x[its], pair - int(its.start))
-
-    def add_outcome(self, job_id: str, reward: float) -> None:
-        choice = self._waiting.pop(job_id, None)
-        if choice is not None:
-            self._take("outcome", choice, reward)
+    def add_state(self, data: TwinData) -> float:
+        for job in data.jobs:
+            if job.submit_time is None or ATTEMPT_MARK in job.name:
+                continue  # a job that is tried again is there under its own name
+            until = job.ended_at or data.now
+            if until is not None:
+                self._seconds_of_job[job.name] = (until - job.submit_time).total_seconds()
+        known = self._seconds_of_job.values()
+        return -sum(known) / len(known) if known else 0.0
 
     def finish_episode(self) -> Mapping[str, float]:
-        figures: dict[str, float] = {}
-        choices: list[tuple[_Choice, float]] = []
-        for kind, taken in self._taken.items():
-            found = np.array([reward for _, reward in taken])
-            if not len(found):
-                continue
-            figures[f"{kind}_reward"] = float(found.mean())
-            deviation = float(found.std())
-            if deviation > 1e-9:
-                choices += [
-                    (choice, choice.weight * (reward - float(found.mean())) / deviation)
-                    for choice, reward in taken
-                ]
-            taken.clear()
-        self._waiting.clear()
-        rng = stream(self.state.episodes, "minibatches")
-        order = rng.permutation(len(choices))
-        for first in range(0, len(order), MINIBATCH):
-            self._climb([choices[at] for at in order[first : first + MINIBATCH].tolist()])
-        self.state.episodes += 1
-        figures["choices"] = float(len(choices))
-        return figures
-
-    def _take(self, kind: str, choice: _Choice, reward: float) -> None:
-        if len(choice.x) > 1:  # there was something to choose
-            self._taken[kind].append((choice, reward))
-
-    def _climb(self, choices: list[tuple[_Choice, float]]) -> None:
-        state = self.state
-        x = np.concatenate([choice.x for choice, _ in choices])
-        z = state.network.raw(x)[:, 0]
-        out = np.zeros((len(x), 1))
-        at = 0
-        for choice, advantage in choices:
-            part = slice(at, at + len(choice.x))
-            chances = np.exp(z[part] - z[part].max())
-            chances /= chances.sum()
-            out[part, 0] = -advantage * chances
-            out[at + choice.chosen, 0] += advantage
-            at += len(choice.x)
-        state.steps += 1
-        for name, slope in slopes(state.network, x, out / len(choices)).items():
-            mean = state.means.setdefault(name, np.zeros_like(slope))
-            square = state.squares.setdefault(name, np.zeros_like(slope))
-            mean += 0.1 * (slope - mean)
-            square += 0.01 * (slope * slope - square)
-            step = (mean / (1 - 0.9**state.steps)) / (
-                np.sqrt(square / (1 - 0.99**state.steps)) + 1e-8
-            )
-            state.network.weights[name] += RATE * (step - DECAY * state.network.weights[name])
+        known, self._seconds_of_job, self._scorer = self._seconds_of_job, {}, None
+        if not known:
+            raise InvalidInput.at("--train", "no job arrived in the episode", "more rounds")
+        cost = sum(known.values()) / len(known)
+        self.state.costs.append(cost)
+        generation, place = divmod(self.state.episodes, CANDIDATES)
+        if not place:
+            self._strategy.tell(self.state.costs[-CANDIDATES:])
+            self._candidates = self._strategy.ask()
+        return {"reward": -cost, "generation": float(generation), "jobs": float(len(known))}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Answer:
-    """What the model was asked, and its answer.
+def seed_of_episode(first: int, number: int) -> int:
+    """Return the seed of an episode: the candidates of a generation have the same one.
 
-    Attributes:
-        x: Shape (pairs, inputs).
-        scores: Shape (pairs,).
-        jobs: How many jobs each class has.
+    Args:
+        first: Of the first episode.
+        number: Of the episode, from 0.
     """
-
-    x: Array
-    scores: NDArray[np.float32]
-    pairs: Pairs
-    jobs: NDArray[np.intp]
+    return first + number // CANDIDATES
 
 
-class _ExploringScorer:
-    """The model as a scorer that explores."""
+def _with_weights(network: Network, weights: Array) -> Network:
+    length = float(np.linalg.norm(weights))
+    scaled = weights * (LENGTH / length) if length > 0.0 else weights
+    return Network(weights={**network.weights, "S": scaled[:, None]})
+
+
+def _alone(plugins: Plugins, scorer: Scorer) -> Plugins:
+    return replace(
+        plugins,
+        queue_policy=BestScore(scorer),
+        scorers=(WeightedScorer(scorer=scorer),),
+        evaluator=None,
+    )
+
+
+class _CandidateScorer:
+    """The model with the weights of a candidate, as a scorer."""
 
     kind = ScorerKind.MODEL
     unit = ScoreUnit.PREFERENCE
@@ -271,7 +195,6 @@ class _ExploringScorer:
     def __init__(self, manifest: Manifest, network: Network) -> None:
         self.name, self.objective = manifest.name, manifest.objective
         self._inputs, self._network = manifest.inputs, network
-        self.last: _Answer | None = None
 
     def answer(self, batch: Batch, pairs: Pairs) -> Answer:
         """See `DetailedScorer.answer`; the facts are the shape of the tensor."""
@@ -281,18 +204,16 @@ class _ExploringScorer:
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         chunks = list(Encoder(batch, pairs.rows, pairs.boards, self._inputs).chunks(CHUNK))
         x = np.concatenate(chunks) if chunks else np.zeros((0, len(self._inputs)), np.float32)
-        noise = stream(batch.seed, "explore", self.name).gumbel(size=len(pairs))
-        z = self._network.raw(x.astype(np.float64))[:, 0] + noise
-        low = by_class(pairs, z, np.fmin, 0.0)[pairs.rows]
-        span = by_class(pairs, z, np.fmax, 1.0)[pairs.rows] - low
-        scores = np.where(span > 0, (z - low) / np.where(span > 0, span, 1.0), 0.5)
-        found = np.clip(scores, 0.0, 1.0).astype(np.float32)
-        jobs = np.bincount(batch.class_of_job, minlength=batch.shape[0])
-        self.last = _Answer(x.astype(np.float64), found, pairs, jobs)
-        return found
+        return self._network.predict(x)[:, 0].astype(np.float32)
 
 
-def new_model(name: str, folder: Path, *, seed: int = 0) -> Path:
+def untrained_network(inputs: int) -> Network:
+    """Return the network of a new model, to which all nodes and jobs are alike."""
+    sizes = {"W1": (inputs, 1), "b1": (1,), "W2": (1, 1), "S": (inputs, 1), "b2": (1,)}
+    return Network(weights={name: np.zeros(size) for name, size in sizes.items()})
+
+
+def new_model(name: str, folder: Path) -> Path:
     """Write a model that has learned nothing yet; return its manifest's path.
 
     Raises:
@@ -302,7 +223,7 @@ def new_model(name: str, folder: Path, *, seed: int = 0) -> Path:
     path = folder / f"{name}.toml"
     if path.exists():
         raise ConfigError([f"{path} already exists: leave --new out to train it further"])
-    network = start(len(NEW_INPUTS), 1, HIDDEN, seed)
+    network = untrained_network(len(NEW_INPUTS))
     manifest = Manifest(
         name=name,
         version=1,
@@ -381,12 +302,8 @@ def write_model(path: Path, manifest: Manifest, network: Network) -> Path:
 
 def write_checkpoint(path: Path, state: TrainingState) -> None:
     """Write all that training has changed."""
-    arrays = {
-        **{f"weight.{name}": value for name, value in state.network.weights.items()},
-        **{f"mean.{name}": value for name, value in state.means.items()},
-        **{f"square.{name}": value for name, value in state.squares.items()},
-    }
-    save_checkpoint(path, {"steps": state.steps, "episodes": state.episodes}, arrays)
+    arrays = {f"weight.{name}": value for name, value in state.network.weights.items()}
+    save_checkpoint(path, {}, {**arrays, "costs": np.array(state.costs, dtype=np.float64)})
 
 
 def read_checkpoint(path: Path) -> TrainingState:
@@ -395,15 +312,11 @@ def read_checkpoint(path: Path) -> TrainingState:
     Raises:
         InvalidInput: It is none.
     """
-    found: dict[str, dict[str, Array]] = {"weight": {}, "mean": {}, "square": {}}
-    with loaded_checkpoint(path, "--resume", "a new run") as (header, arrays):
-        for key, array in arrays.items():
-            kind, _, name = key.partition(".")
-            found[kind][name] = array.astype(np.float64)
-        return TrainingState(
-            network=Network(weights=found["weight"]),
-            means=found["mean"],
-            squares=found["square"],
-            steps=int(header["steps"]),
-            episodes=int(header["episodes"]),
-        )
+    with loaded_checkpoint(path, "--resume", "a new run") as (_, arrays):
+        costs = arrays.pop("costs").astype(np.float64)
+        if costs.ndim != 1 or not np.isfinite(costs).all():
+            raise ValueError("its costs are no finite numbers")
+        weights = {
+            name.removeprefix("weight."): array.astype(np.float64) for name, array in arrays.items()
+        }
+        return TrainingState(network=Network(weights=weights), costs=costs.tolist())

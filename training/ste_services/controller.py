@@ -19,10 +19,8 @@ from edgeyard.errors import Cancelled, Conflict, EdgeyardError, InvalidInput, No
 from edgeyard.simulator.scenario import Scenario
 from edgeyard.training.ste.controller import Episode, RoundReport, ScenarioSource
 from edgeyard.training.ste.driver import (
-    UNTRAINABLE_ADVICE,
     RunDriver,
     new_record,
-    refuse_untrainable,
 )
 from edgeyard.training.ste.runs import RunFolder
 from edgeyard.training.ste_services.common import (
@@ -129,8 +127,7 @@ class Curves(msgspec.Struct, kw_only=True):
     episode: list[int]
     mean_wait_s: list[float | None]
     mean_turnaround_s: list[float | None]
-    evaluator_reward: list[float | None]
-    outcome_reward: list[float | None]
+    reward: list[float | None]
 
 
 class _Live:
@@ -213,8 +210,6 @@ class RunQueue:
             accepted = "a scenario of the ScenarioDB"
             raise InvalidInput.at("/scenario", str(error), accepted) from error
         policy = self._driver.policy()
-        if wanted.train:
-            refuse_untrainable(scenario, policy, "/train", UNTRAINABLE_ADVICE)
         record = new_record(
             scenario,
             reference=wanted.scenario,
@@ -374,8 +369,7 @@ def curves(run: RunDetail) -> Curves:
         episode=[each["episode"] for each in run.episodes],
         mean_wait_s=figures("mean_wait_s"),
         mean_turnaround_s=figures("mean_turnaround_s"),
-        evaluator_reward=rewards("evaluator_reward"),
-        outcome_reward=rewards("outcome_reward"),
+        reward=rewards("reward"),
     )
 
 

@@ -6,8 +6,11 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from edgeyard.errors import InvalidInput
 from edgeyard.installing import extra_command
+from edgeyard.training.ste.training import CANDIDATES
 
 
 def curve_png(run: Mapping[str, Any]) -> bytes:
@@ -32,12 +35,14 @@ def curve_png(run: Mapping[str, Any]) -> bytes:
     above.plot(numbers, [_number(each["figures"], "mean_turnaround_s") for each in episodes], "o-")
     above.set_ylabel("mean turnaround, s")
     above.set_title(f"{run['run_id']}: {run['scenario']}")
-    for name in ("evaluator_reward", "outcome_reward"):
-        label = name.replace("_", " ")
-        below.plot(
-            numbers, [_number(each["trained"], name) for each in episodes], "o-", label=label
-        )
-    below.set_ylabel("mean reward")
+    rewards = [_number(each["trained"], "reward") for each in episodes]
+    below.plot(numbers, rewards, ".", label="episodes")
+    means = [
+        (numbers[first], float(np.mean(rewards[first : first + CANDIDATES])))
+        for first in range(0, len(rewards) - CANDIDATES + 1, CANDIDATES)
+    ]
+    below.step([at for at, _ in means], [mean for _, mean in means], where="post", label="mean")
+    below.set_ylabel("reward, s")
     below.set_xlabel("episode")
     below.legend()
     file = io.BytesIO()

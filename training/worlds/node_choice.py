@@ -20,7 +20,7 @@ from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.decide.feasibility import Feasibility, feasibility
 from edgeyard.scheduler.decide.ledgers import open_ledgers
 from edgeyard.scheduler.decide.scores import Scores, score
-from edgeyard.scheduler.framework.batch import Batch, Resources, pairs_of
+from edgeyard.scheduler.framework.batch import Batch, Places, Resources, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins, WeightedScorer
@@ -108,6 +108,7 @@ class PluginChooser:
         self._whole = np.column_stack((nodes.cpus, nodes.memory_mb, nodes.gpus.astype(np.float64)))
         self._total = self._whole * shares
         self._needs = np.column_stack((jobs.cpus, jobs.memory_mb, jobs.gpus))
+        self._kinds = np.unique(self._total, axis=0, return_index=True)[1]
         yes, no = np.ones(len(nodes), dtype=np.bool_), np.zeros(len(nodes), dtype=np.bool_)
         self._snapshot = Snapshot(
             taken_at=EPOCH,
@@ -140,7 +141,7 @@ class PluginChooser:
         Raises:
             ConfigError: A plugin failed.
         """
-        batch = self._batch(job, now, free)
+        batch = self._batch(np.array([job]), now, free)
         self._refused.pop(job, None)
         runner = PluginRunner(self._monotonic_s, self._plugins.lock)
         found = feasibility(batch, self._plugins.filters, runner)
@@ -176,7 +177,7 @@ class PluginChooser:
             InvalidInput: All abstain for all nodes.
         """
         fits = (self._total >= self._needs[0] - 1e-9).all(axis=1)
-        batch = self._batch(0, float(self._jobs.submit_s[0]), self._total)
+        batch = self._batch(np.array([0]), float(self._jobs.submit_s[0]), self._total)
         runner, pairs = PluginRunner(lock=self._plugins.lock), pairs_of(fits[None, :])
         silent = []
         for role in self._plugins.scorers or _last(self._plugins):
@@ -196,11 +197,10 @@ class PluginChooser:
                 "that needs no past runs",
             )
 
-    def _batch(self, job: int, now: float, free: Floats) -> Batch:
+    def _pending(self, job: int) -> PendingBenchmark:
         jobs = self._jobs
-        at = EPOCH + timedelta(seconds=min(now, MAX_DATE_S))
         submitted = EPOCH + timedelta(seconds=min(float(jobs.submit_s[job]), MAX_DATE_S))
-        pending = PendingBenchmark(
+        return PendingBenchmark(
             benchmark_id=jobs.names[job],
             user_id=jobs.users[job],
             submit_time=submitted,
@@ -208,7 +208,21 @@ class PluginChooser:
             engine=ENGINE,
             benchmark_type=BenchmarkType.TYPE1,
             ram_bytes=int(jobs.memory_mb[job] * MIB),
+            user_time_s=float(jobs.requested_s[job]),
+            variant=jobs.names[job],  # no two jobs are of one class
         )
+
+    def places(self, rows: Integers, now: float) -> Places:
+        """Return where jobs could run if nothing else did: on a node of each kind that has room."""
+        batch = self._batch(rows, now, self._total)
+        class_of_job = batch.class_of_job
+        fits = (self._total[self._kinds] >= self._needs[rows][:, None] - 1e-9).all(axis=2)
+        table = np.zeros(batch.shape, dtype=np.bool_)
+        table[np.ix_(class_of_job, self._kinds)] = fits
+        return Places(batch=batch, pairs=pairs_of(table))
+
+    def _batch(self, rows: Integers, now: float, free: Floats) -> Batch:
+        at = EPOCH + timedelta(seconds=min(now, MAX_DATE_S))
         snapshot = replace(
             self._snapshot,
             taken_at=at,
@@ -217,10 +231,12 @@ class PluginChooser:
         )
         loads = _Loads(self._row_of, self._whole, free)
         knowledge = Knowledge(weights=self.weights, host_loads=loads)
-        batch = build_batch(snapshot, [pending], at, self._seed + jobs.number(job), knowledge)
-        resources = Resources(
-            names=RESOURCES, total=self._total, free=free, needs=self._needs[job : job + 1]
-        )
+        pending = [self._pending(row) for row in rows.tolist()]
+        seed = self._seed + self._jobs.number(int(rows[0]))
+        batch = build_batch(snapshot, pending, at, seed, knowledge)
+        needs = np.empty((batch.shape[0], len(RESOURCES)))
+        needs[batch.class_of_job] = self._needs[rows]
+        resources = Resources(names=RESOURCES, total=self._total, free=free, needs=needs)
         return replace(batch, resources=resources)
 
     def _phrase(self, batch: Batch, found: Feasibility) -> str:

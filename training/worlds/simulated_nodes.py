@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import timedelta
+from functools import partial
 from math import inf
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from edgeyard import __version__
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.framework.batch import Queue
+from edgeyard.scheduler.framework.batch import Places, Queue
 from edgeyard.scheduler.framework.policy import Backfill, Policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.scheduler.framework.registry import Plugins
@@ -72,7 +73,7 @@ _PASSIVE_FILTERS = frozenset(
     {
         # All nodes are known, alike in what they can run, and offer the one engine and type.
         "inventory", "family", "engine", "type", "declared_type",
-        # Jobs state no node, no constraint, no time, no deadline and no storage.
+        # Jobs state no node, no constraint, no deadline and no storage; no time is predicted.
         "target_uid", "constraints", "user_time", "deadline", "storage",
         # Refuses nodes with too little free memory, on which no job is placed anyway.
         "ram",
@@ -123,11 +124,11 @@ def simulate_nodes(
     nodes = node_columns(described)
     jobs = node_jobs(described, nodes, drawn)
     world.refuse_large_jobs(jobs, nodes)
-    rule, chooser = compiled_rule(policy), None
+    rule = compiled_rule(policy)
+    chooser = PluginChooser(jobs, nodes, policy, plugins, seed=drawn)
     if rule is None:
-        chooser = PluginChooser(jobs, nodes, policy, plugins, seed=drawn)
         chooser.refuse_silent_scorers()
-    asker = QueueRanker(jobs, nodes, plugins.queue_policy)
+    asker = QueueRanker(jobs, nodes, plugins.queue_policy, places=chooser.places)
     found = world.run_nodes(
         jobs,
         nodes,
@@ -135,7 +136,7 @@ def simulate_nodes(
         time_invariant=is_time_invariant(plugins.queue_policy),
         backfill=policy.backfill,
         rule=world.FIRST_FIT if rule is None else rule,
-        chooser=chooser,
+        chooser=chooser if rule is None else None,
         seed=drawn,
         ended=asker.charge,
         advanced=advanced,
@@ -344,6 +345,7 @@ class QueueRanker:
         nodes: world.NodeColumns,
         policy: QueuePolicy,
         usage: Callable[[Integers, float], Floats] | None = None,
+        places: Callable[[Integers, float], Places] | None = None,
     ) -> None:
         """Take the jobs, in order of arrival, and who orders them.
 
@@ -352,6 +354,7 @@ class QueueRanker:
             nodes: Of which free shares are shares.
             policy: Orders them.
             usage: Returns what the users of jobs have used by a time; None: what `charge` adds up.
+            places: Returns where jobs could run if nothing else did; None: no policy asks for it.
         """
         self._jobs, self._policy = jobs, policy
         totals = np.array([nodes.cpus.sum(), nodes.memory_mb.sum(), float(nodes.gpus.sum())])
@@ -361,6 +364,7 @@ class QueueRanker:
         self._ids = [f"{jobs.number(row):08}" for row in range(len(jobs))]
         self._used = CoreUsage(jobs)
         self._usage = usage or self._used.of
+        self._places = places
 
     def charge(self, job: int, now: float) -> None:
         """Add what a job used to its user's usage: core-seconds, as they fade."""
@@ -390,6 +394,7 @@ class QueueRanker:
             estimate=lambda: self._jobs.requested_s[rows],
             needs=self._needs[rows],
             free=free,
+            list_places=None if self._places is None else partial(self._places, rows, now),
         )
         return ranks_of(self._policy, queue, f"second {now:g}")
 
