@@ -204,7 +204,7 @@ class _CandidateScorer:
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         chunks = list(Encoder(batch, pairs.rows, pairs.boards, self._inputs).chunks(CHUNK))
         x = np.concatenate(chunks) if chunks else np.zeros((0, len(self._inputs)), np.float32)
-        return self._network.predict(x)[:, 0].astype(np.float32)
+        return self._network.predict(x.astype(np.float64))[:, 0].astype(np.float32)
 
 
 def untrained_network(inputs: int) -> Network:
