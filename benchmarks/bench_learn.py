@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import a2c_actors, cluster_scores, learned_queues
+from benchmarks import a2c_actors, cluster_scores, learned_queues, ste_models
 from benchmarks.completion import rows as completion
 from benchmarks.tables import Row
 
@@ -13,5 +13,6 @@ def run() -> list[Row]:
         *a2c_actors.rows(),
         *cluster_scores.rows(),
         *learned_queues.rows(),
+        *ste_models.rows(),
         *completion.rows(),
     ]

@@ -43,7 +43,7 @@ from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.frugal import Frugal
 from edgeyard.plugins.scorers.host_load import HostLoad
 from edgeyard.plugins.scorers.ilp import AssignmentScorer, CompletionIlp, DeadlinesIlp, FairnessIlp
-from edgeyard.plugins.scorers.learned import LearnedScorer, learned
+from edgeyard.plugins.scorers.learned import SHIPPED, LearnedScorer, learned
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.plugins.scorers.locality import Locality
 from edgeyard.plugins.scorers.outcome_models import FailureModel, MeasurementModel, RunTimeModel
@@ -154,6 +154,7 @@ def registry(
     for kind, factories in BUILT_IN.items():
         for name, factory in factories.items():
             found.add(kind, name, factory)
+    _add_models(found, SHIPPED, "edgeyard")
     if models is not None:
         _add_models(found, models, str(models))
         for name, queue_factory in learned_queues(models).items():

@@ -14,6 +14,9 @@ from edgeyard.scheduler.learning.features import unrated
 from edgeyard.scheduler.learning.manifest import Output
 from edgeyard.scheduler.learning.model import Model, any_cause_chance, load_model, manifests
 
+SHIPPED = Path(__file__).parent / "models"
+"""Models that Edgeyard brings."""
+
 
 class LearnedScorer(DetailedScorer):
     """What a model says of each pair, in the unit that its manifest's output has.

@@ -339,7 +339,8 @@ def test_a_policy_chooses_by_name() -> None:
     assert set(registry(entry_points=False).names(Kind.QUEUE_POLICY)) == {
         "earliest_deadline", "f1", "f2", "f3", "f4", "fair_share", "fifo",
         "lookahead", "priority_age", "priority_response", "queue_hpc2n", "queue_lublin_1",
-        "queue_lublin_2", "queue_sdsc_sp2", "random", "shortest_first", "tetris", "unicep", "wfp3",
+        "queue_lublin_2", "queue_sdsc_sp2", "random", "shortest_first", "ste_default",
+        "ste_untrained", "tetris", "unicep", "wfp3",
     }  # fmt: skip
 
 

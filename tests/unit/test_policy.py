@@ -25,7 +25,7 @@ from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
 
 
 def test_every_policy_that_we_bring_loads_and_names_plugins_that_exist() -> None:
-    assert built_in_policies() == ("default", "learned", "native")
+    assert built_in_policies() == ("default", "learned", "native", "ste")
     for name in built_in_policies():
         policy = load_policy(name)
         assert policy.name == name
@@ -150,7 +150,7 @@ def test_text_that_is_no_policy_is_refused(text: str) -> None:
 
 
 def test_a_missing_file_shows_what_there_is() -> None:
-    with pytest.raises(ConfigError, match="default, learned, native"):
+    with pytest.raises(ConfigError, match="default, learned, native, ste"):
         load_policy("/nowhere/mine.toml")
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from edgeyard.training.ste.runs import RunFolder
     from edgeyard.training.ste_services.clients import HttpRuns
 
-DEFAULT_POLICY = "learned"
+DEFAULT_POLICY = "ste"
 
 RunsDir = Annotated[
     Path | None,
@@ -109,7 +109,7 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME|FILE",
-            help="Policy whose scorers are the registered schedulers; default: learned. Not with "
+            help="Policy whose scorers are the registered schedulers; default: ste. Not with "
             "--controller: its scheduler service has a policy of its own.",
         ),
     ] = None,

@@ -126,7 +126,7 @@ class EpisodeEvolution:
             weights = np.asarray(self._candidates[self.state.episodes % CANDIDATES])
             network = _with_weights(self.state.network, weights)
             self._scorer = _CandidateScorer(self._manifest, network)
-        return _alone(plugins, self._scorer)
+        return alone(plugins, self._scorer)
 
     def evaluated_plugins(self, plugins: Plugins, state: str) -> Plugins:
         if state not in ("trained", "frozen") or self._load is None:
@@ -136,7 +136,7 @@ class EpisodeEvolution:
             with tempfile.TemporaryDirectory(prefix="edgeyard-ste-") as folder:
                 path = write_model(Path(folder) / f"{self.name}.toml", self._manifest, network)
                 self._judged = state, self.state.episodes, self._load(path)
-        return _alone(plugins, self._judged[2])
+        return alone(plugins, self._judged[2])
 
     def add_state(self, data: TwinData) -> float:
         for job in data.jobs:
@@ -149,16 +149,25 @@ class EpisodeEvolution:
         return -sum(known) / len(known) if known else 0.0
 
     def finish_episode(self) -> Mapping[str, float]:
-        known, self._seconds_of_job, self._scorer = self._seconds_of_job, {}, None
+        known, self._seconds_of_job = self._seconds_of_job, {}
         if not known:
             raise InvalidInput.at("--train", "no job arrived in the episode", "more rounds")
-        cost = sum(known.values()) / len(known)
+        return self.learn(sum(known.values()) / len(known), len(known))
+
+    def learn(self, cost: float, jobs: int) -> Mapping[str, float]:
+        """End an episode; return figures of the update.
+
+        Args:
+            cost: Mean seconds that its jobs were in the system.
+            jobs: How many there were.
+        """
+        self._scorer = None
         self.state.costs.append(cost)
         generation, place = divmod(self.state.episodes, CANDIDATES)
         if not place:
             self._strategy.tell(self.state.costs[-CANDIDATES:])
             self._candidates = self._strategy.ask()
-        return {"reward": -cost, "generation": float(generation), "jobs": float(len(known))}
+        return {"reward": -cost, "generation": float(generation), "jobs": float(jobs)}
 
 
 def seed_of_episode(first: int, number: int) -> int:
@@ -171,19 +180,20 @@ def seed_of_episode(first: int, number: int) -> int:
     return first + number // CANDIDATES
 
 
-def _with_weights(network: Network, weights: Array) -> Network:
-    length = float(np.linalg.norm(weights))
-    scaled = weights * (LENGTH / length) if length > 0.0 else weights
-    return Network(weights={**network.weights, "S": scaled[:, None]})
-
-
-def _alone(plugins: Plugins, scorer: Scorer) -> Plugins:
+def alone(plugins: Plugins, scorer: Scorer) -> Plugins:
+    """Return the plugins with a model that decides who starts and where, alone."""
     return replace(
         plugins,
         queue_policy=BestScore(scorer),
         scorers=(WeightedScorer(scorer=scorer),),
         evaluator=None,
     )
+
+
+def _with_weights(network: Network, weights: Array) -> Network:
+    length = float(np.linalg.norm(weights))
+    scaled = weights * (LENGTH / length) if length > 0.0 else weights
+    return Network(weights={**network.weights, "S": scaled[:, None]})
 
 
 class _CandidateScorer:
