@@ -4,7 +4,7 @@
 on another generated lab, or on generated nodes, and writes both models to
 ``plugins/scorers/models``. ``rows`` judge one against the other on a shipped scenario of each
 world, which neither was trained on; ``python -m benchmarks.ste_models gain WORLD [SEED...]`` prints
-the same.
+the same, and ``labs`` what it gains in ten drawn labs that it was not trained on.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ SCENARIOS = {"lab": "faster_boards", "nodes": "shared_nodes"}
 _GENERATIONS = 4
 _SEEDS = range(1_000_000, 1_000_008)
 """No model was trained on them."""
+
+_UNSEEN_LABS = range(100, 110)
 
 _JOBS = 40
 """Benchmarks of a generated lab, about."""
@@ -170,6 +172,24 @@ def gain(world: str, seeds: Sequence[int] | None = None) -> dict[str, Any]:
     return {"turnaround_s": found, **asdict(compare(trained, untrained))}
 
 
+def labs_gain(labs: Sequence[int]) -> dict[str, Any]:
+    """Judge the trained model against the untrained one: relative turnarounds in drawn labs."""
+    policy = load_policy("learned")
+    plugins = registry(entry_points=False).resolve(policy)
+    trained, untrained = (
+        training.alone(plugins, load_learned(SHIPPED / f"{name}.toml"))
+        for name in ("ste_default", "ste_untrained")
+    )
+    ratios = []
+    for number in labs:
+        its, peers = (
+            episode_figures(_played(generated_lab(number), policy, each, number)).mean_turnaround_s
+            for each in (trained, untrained)
+        )
+        ratios.append(its / peers)
+    return {"ratios": ratios, **asdict(compare(np.array(ratios), np.ones(len(ratios))))}
+
+
 def rows() -> list[Row]:
     """Return ``ste gain lab`` and ``ste gain nodes``: the trained model against the untrained."""
     found = []
@@ -189,6 +209,9 @@ def main(arguments: list[str]) -> int:
     """Do what the first argument names."""
     if arguments[:1] == ["ship"]:
         return ship()
+    if arguments[:1] == ["labs"]:
+        print(json.dumps(labs_gain(_UNSEEN_LABS)))
+        return 0
     if arguments[:1] == ["gain"]:
         seeds = [int(each) for each in arguments[2:]]
         print(json.dumps(gain(arguments[1], seeds)))
