@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
@@ -12,6 +13,7 @@ from edgeyard.scheduler.framework.batch import (
     TURN_SIZE,
     Batch,
     Outlook,
+    PastArrivals,
     Places,
     Queue,
     family_numbers,
@@ -21,6 +23,7 @@ from edgeyard.scheduler.framework.policy import PriorityMode
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.prediction.simulated_lab import expected_left_s
@@ -30,6 +33,12 @@ _BOARDS_PER_CLASS = 5
 """Boards whose predictions are averaged for a class, as boards of a family differ little."""
 
 _UNBOUNDED = Entitlement()
+
+_MAX_PAST = 500
+"""So many arrivals, the newest, policies may look back at."""
+
+_MAX_PAST_RUNS = 2000
+"""So many ended runs, the newest, are searched for them."""
 
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Quantiles of predicted run times: the medians of five equally likely intervals."""
@@ -97,7 +106,7 @@ def build_queue(
         guard_s=guard_s,
         estimate=lambda: _predicted_s(batch)[batch.class_of_job],
         turn_size=None if mode is PriorityMode.FIFO else TURN_SIZE,
-        look_out=lambda: _outlook(batch, holders),
+        look_out=lambda: _outlook(batch, holders, pending, ages),
         list_places=lambda: _places(batch),
     )
 
@@ -114,8 +123,13 @@ def _places(batch: Batch) -> Places:
     return Places(batch=batch, pairs=pairs_of(fits))
 
 
-def _outlook(batch: Batch, holders: Sequence[BoardHolder]) -> Outlook:
-    """Return the boards of each family as a pool, with their runs."""
+def _outlook(
+    batch: Batch,
+    holders: Sequence[BoardHolder],
+    pending: Sequence[PendingBenchmark],
+    ages: NDArray[np.float64],
+) -> Outlook:
+    """Return the boards of each family as a pool, with their runs and what has arrived for them."""
     snapshot, row_of_uid = batch.snapshot, batch.row_of_uid
     number_of, of_board = family_numbers(batch)
     names = [*number_of, *sorted(set(batch.families) - set(number_of))]
@@ -131,9 +145,17 @@ def _outlook(batch: Batch, holders: Sequence[BoardHolder]) -> Outlook:
     samples_s = np.stack([_predicted_s(batch, each) for each in _QUANTILES], axis=1)
     samples_s = samples_s[batch.class_of_job]
     none = np.zeros((int(kept.sum()), 0))
+    pools = of_class[batch.class_of_job]
+    here = _Arrivals(
+        ids=[each.benchmark_id for each in (*pending, *running)],
+        pools=np.concatenate((pools, of_board[boards])),
+        # when those that run were submitted is not known any more
+        ago_s=np.concatenate((ages, elapsed_s)),
+        expected_s=np.concatenate((_predicted_s(batch)[batch.class_of_job], total_s)),
+    )
     return Outlook(
         names=tuple(names),
-        pools=of_class[batch.class_of_job],
+        pools=pools,
         free=free.astype(np.int64),
         samples_s=samples_s,
         weights=np.ones_like(samples_s),
@@ -143,6 +165,99 @@ def _outlook(batch: Batch, holders: Sequence[BoardHolder]) -> Outlook:
         requested_s=total_s[kept],
         running_samples_s=none,
         running_weights=none,
+        past=_past(batch, number, here),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Arrivals:
+    """Benchmarks that wait or run; shape (benchmarks,) each.
+
+    Attributes:
+        ago_s: How long ago each arrived.
+        expected_s: How long each is expected to run in all; NaN: not known.
+    """
+
+    ids: Sequence[str]
+    pools: NDArray[np.intp]
+    ago_s: NDArray[np.float64]
+    expected_s: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _EndedArrivals:
+    """Benchmarks whose runs have ended, by their last run; shape (benchmarks,) each.
+
+    Attributes:
+        families: Shape (names,): all that the history knows; `family` is a place in it.
+        arrived_s: Seconds since 1970.
+        expected_s: Mean run time of the same kind on boards of the family.
+        since_s: Since then all arrivals are known: those here and those that wait or run.
+    """
+
+    ids: NDArray[np.object_]
+    families: Sequence[str]
+    family: NDArray[np.int32]
+    arrived_s: NDArray[np.float64]
+    run_s: NDArray[np.float64]
+    expected_s: NDArray[np.float64]
+    since_s: float
+
+
+def _ended_arrivals(history: History) -> _EndedArrivals:
+    """Return the arrivals of the newest `_MAX_PAST_RUNS`; who never started is left out."""
+    columns, count = history.columns, len(history)
+    rows = np.arange(max(count - _MAX_PAST_RUNS, 0), count)
+    # older ones may have arrived before the first of these ended, but not after it
+    since_s = -np.inf if count <= _MAX_PAST_RUNS else float(columns.ended_s[rows[0]])
+    run_s, wait_s = columns.run_s[rows], columns.wait_s[rows]
+    rows = rows[~(np.isnan(run_s) | np.isnan(wait_s))]
+    # each attempt has the submission of its benchmark: the last one counts
+    ids = columns.benchmark_ids[rows].astype(np.str_)
+    rows = rows[len(rows) - 1 - np.unique(ids[::-1], return_index=True)[1]]
+    run_s = columns.run_s[rows]
+    alike = columns.families[rows].astype(np.int64) * len(history.names.kinds.names)
+    _, group = np.unique(alike + columns.kinds[rows], return_inverse=True)
+    sums, counts = np.bincount(group, weights=run_s), np.bincount(group)
+    return _EndedArrivals(
+        ids=columns.benchmark_ids[rows],
+        families=history.names.families.names,
+        family=columns.families[rows],
+        arrived_s=columns.ended_s[rows] - run_s - columns.wait_s[rows],
+        run_s=run_s,
+        expected_s=(sums / np.maximum(counts, 1))[group],
+        since_s=since_s,
+    )
+
+
+def _past(batch: Batch, number: Mapping[str, int], here: _Arrivals) -> PastArrivals:
+    """Return what has arrived so far: benchmarks that have ended, that run and that wait.
+
+    Args:
+        number: Of each family's pool.
+        here: What runs or waits.
+    """
+    ended = batch.knowledge.runs.derived(_ended_arrivals)
+    live = set(here.ids)  # one that runs again has not ended
+    kept = np.array([each not in live for each in ended.ids], dtype=np.bool_)
+    pool_of = np.array([number.get(each, -1) for each in ended.families], dtype=np.int64)
+    pools = np.concatenate((pool_of[ended.family[kept]], here.pools))
+    now_s = batch.now.timestamp()
+    ago_s = np.concatenate((now_s - ended.arrived_s[kept], here.ago_s))
+    run_s = np.concatenate((ended.run_s[kept], np.full(len(here.ids), np.nan)))
+    expected_s = np.concatenate((ended.expected_s[kept], here.expected_s))
+    complete = ago_s <= now_s - ended.since_s
+    known = np.flatnonzero(complete & (pools >= 0) & ~np.isnan(expected_s))
+    order = known[np.argsort(-ago_s[known], kind="stable")][-_MAX_PAST:]
+    none = np.zeros((len(order), 0))
+    return PastArrivals(
+        pools=pools[order],
+        ago_s=ago_s[order],
+        processors=np.ones(len(order), dtype=np.int64),
+        requested_s=expected_s[order],
+        run_s=run_s[order],
+        samples_s=none,
+        weights=none,
     )
 
 

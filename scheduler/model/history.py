@@ -51,6 +51,7 @@ class PastRun:
         loading_s: From its placement to the start of its task; None when it never started.
         comparable: Whether its number is comparable; None: nothing was judged.
         energy_j: Energy of its run, joules, above 0; None: not known.
+        wait_s: From its submission to the start of its task; None when it never started.
         seq: Number of its outcome in the store; 0: it is not stored.
         replaces: Number of an earlier outcome that it takes the place of; 0: of none.
     """
@@ -66,6 +67,7 @@ class PastRun:
     loading_s: float | None = None
     comparable: bool | None = None
     energy_j: float | None = None
+    wait_s: float | None = None
     seq: int = 0
     replaces: int = 0
 
@@ -79,7 +81,7 @@ class PastRun:
             engine=self.kind.engine,
             benchmark_type=self.kind.benchmark_type.value,
             model_sha256=self.kind.model_sha256,
-            wait_s=None,
+            wait_s=self.wait_s,
             run_s=self.run_s,
             failure_category=self.failure,
             latency_p50_ms=None,
@@ -104,6 +106,7 @@ class PastRunColumns:
         loading_s: None for what never started.
         verdicts: On the measured numbers; None: there is none.
         energy_j: None where it is not known.
+        wait_s: None for what never started.
     """
 
     boards: Sequence[str]
@@ -119,6 +122,7 @@ class PastRunColumns:
     loading_s: Sequence[float | None]
     verdicts: Sequence[str | None]
     energy_j: Sequence[float | None]
+    wait_s: Sequence[float | None]
 
     def __len__(self) -> int:
         return len(self.seqs)
@@ -180,6 +184,7 @@ class _Columns:
     loading_s: NDArray[np.float64]
     comparable: NDArray[np.int8]
     energy_j: NDArray[np.float64]
+    wait_s: NDArray[np.float64]
 
 
 COMPARABLE = "comparable"
@@ -297,7 +302,7 @@ class History(Sequence[PastRun]):
         names, columns = self.names, self.columns
         failure, run_s = int(columns.failures[index]), float(columns.run_s[index])
         loading_s, comparable = float(columns.loading_s[index]), int(columns.comparable[index])
-        energy_j = float(columns.energy_j[index])
+        energy_j, wait_s = float(columns.energy_j[index]), float(columns.wait_s[index])
         return PastRun(
             benchmark_id=columns.benchmark_ids[index],
             user_id=names.users.names[columns.users[index]],
@@ -310,6 +315,7 @@ class History(Sequence[PastRun]):
             loading_s=None if np.isnan(loading_s) else loading_s,
             comparable=None if comparable < 0 else comparable == 1,
             energy_j=None if np.isnan(energy_j) else energy_j,
+            wait_s=None if np.isnan(wait_s) else wait_s,
             seq=int(columns.seqs[index]),
             replaces=int(columns.replaces[index]),
         )
@@ -349,6 +355,7 @@ def _columns(names: _Names, runs: Iterable[PastRun] | PastRunColumns) -> _Column
             [-1 if run.comparable is None else run.comparable for run in runs], np.int8
         ),
         energy_j=np.array([run.energy_j for run in runs], np.float64),
+        wait_s=np.array([run.wait_s for run in runs], np.float64),
     )
 
 
@@ -386,6 +393,7 @@ def _numbered(names: _Names, runs: PastRunColumns) -> _Columns:
             [-1 if each is None else each == COMPARABLE for each in runs.verdicts], np.int8
         ),
         energy_j=np.array(runs.energy_j, np.float64),
+        wait_s=np.array(runs.wait_s, np.float64),
     )
 
 
@@ -404,6 +412,7 @@ def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
         loading_s=np.concatenate((first.loading_s, second.loading_s))[drop:],
         comparable=np.concatenate((first.comparable, second.comparable))[drop:],
         energy_j=np.concatenate((first.energy_j, second.energy_j))[drop:],
+        wait_s=np.concatenate((first.wait_s, second.wait_s))[drop:],
     )
 
 

@@ -166,6 +166,7 @@ PAST_RUN_COLUMNS = (
     outcomes.c.loading_s,
     outcomes.c.verdict,
     outcomes.c.energy_j,
+    outcomes.c.wait_s,
 )
 
 
@@ -183,6 +184,7 @@ def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
         loading_s,
         verdicts,
         energy_j,
+        wait_s,
     ) = (columns or [()] * len(PAST_RUN_COLUMNS))[7:]
     return PastRunColumns(
         boards=boards,
@@ -198,6 +200,7 @@ def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
         loading_s=loading_s,
         verdicts=verdicts,
         energy_j=energy_j,
+        wait_s=wait_s,
     )
 
 

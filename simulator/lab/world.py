@@ -162,12 +162,13 @@ class _Attempt:
         if self.ended_s >= self.end_s:  # by itself
             ran_s = max(ran_s - self.overhead_s, 0.0)
         began = ran_s >= 0.0
+        job = self.state.job
         judged = failure is None and group.disturbance > 0.0
         return PastRun(
-            benchmark_id=self.state.job.job_id,
-            user_id=self.state.job.user,
+            benchmark_id=job.job_id,
+            user_id=job.user,
             target_uid=self.board.uid,
-            family=self.state.job.family,
+            family=job.family,
             kind=kind,
             run_s=ran_s if began else None,
             failure=None if failure is None else failure.value,
@@ -175,6 +176,7 @@ class _Attempt:
             loading_s=self.loading_s if began and self.loading_s else None,
             comparable=not self.disturbed if judged else None,
             energy_j=energy_j(group, ran_s) if began else None,
+            wait_s=self.from_s + self.loading_s - job.submit_s if began else None,
         )
 
 

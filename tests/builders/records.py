@@ -124,6 +124,7 @@ def past_run(outcome: Outcome) -> PastRun:
         failure=outcome.failure_category,
         ended_at=outcome.ended_at,
         loading_s=outcome.loading_s,
+        wait_s=outcome.wait_s,
         comparable=None if outcome.verdict is None else outcome.verdict == "comparable",
         seq=outcome.seq,
         replaces=outcome.replaces,
