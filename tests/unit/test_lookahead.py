@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.queue_policies.lookahead import Lookahead
+from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Outlook, PastArrivals, Queue
 from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.kernel.rollouts import (
@@ -28,6 +30,7 @@ from edgeyard.scheduler.kernel.rollouts import (
     roll_out,
     work_for,
 )
+from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.simulator.lab.world import simulate_lab
 from edgeyard.training.worlds import processors as world
 from edgeyard.training.worlds.replay import Backfilling, replay
@@ -158,6 +161,12 @@ def test_the_queue_is_rolled_out_in_futures_like_the_past() -> None:
     assert Lookahead().reason(queue, 0).endswith("in 16 futures like the past")
 
 
+def past_jobs(ago_s: NDArray[np.float64], run_s: float) -> ArrivedJobs:
+    """Jobs of one processor that arrived so long ago and ran for as long as they asked for."""
+    each = np.full(len(ago_s), run_s)
+    return ArrivedJobs(ago_s, each, each, each, np.ones(len(ago_s), dtype=np.int64))
+
+
 def wide_and_narrow(arrivals: bool) -> tuple[int, list[int]]:
     """The rule and the order of a wide job of 50 s and a long one, on four processors."""
     waiting = WaitingJobs(
@@ -172,8 +181,7 @@ def wide_and_narrow(arrivals: bool) -> tuple[int, list[int]]:
     running = RunningJobs(np.array([30.0]), np.array([30.0]), np.array([2]))
     # a job of one processor and 10 s arrives every 8 s: they would keep the wide one waiting
     ago_s = np.arange(4000.0, 0.0, -8.0) if arrivals else np.zeros(0)
-    each = np.full(len(ago_s), 10.0)
-    past = ArrivedJobs(ago_s, each, each, each, np.ones(len(ago_s), dtype=np.int64))
+    past = past_jobs(ago_s, 10.0)
     costs = np.empty((len(RULES), FUTURES))
     rule, order = look_ahead(waiting, running, 2, past, costs)
     tried = np.isfinite(costs)
@@ -186,6 +194,44 @@ def test_all_rules_meet_the_same_futures_and_few_arrivals_make_none() -> None:
     rule, order = wide_and_narrow(arrivals=False)
     assert (RULES[rule], order) == ("fcfs", [0, 1])
     assert sorted(wide_and_narrow(arrivals=True)[1]) == [0, 1]
+
+
+def two_jobs(procs: list[int]) -> WaitingJobs:
+    return WaitingJobs(
+        submit_s=np.array([1000.0, 1001.0]),
+        wait_s=np.array([2.0, 1.0]),
+        run_s=np.array([600.0, 20.0]),
+        bound_s=np.array([600.0, 20.0]),
+        weight=1.0 / np.array([600.0, 20.0]),
+        procs=np.array(procs),
+        first=np.zeros(2, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize(
+    "ago_s",
+    [
+        np.full(500, 5.0),  # all in one instant
+        np.linspace(60.0, 0.0, 500),  # all within a minute
+        np.linspace(60.0, 0.0, 7),  # too few
+    ],
+)
+def test_a_past_that_shows_nothing_keeps_the_base(ago_s: NDArray[np.float64]) -> None:
+    running = RunningJobs(np.array([30.0]), np.array([30.0]), np.array([1]))
+    costs = np.empty((len(RULES), FUTURES))
+    past = past_jobs(ago_s, 30.0)
+    rule, order = look_ahead(two_jobs([1, 1]), running, 0, past, costs)
+    assert (rule, order.tolist()) == (0, [1, 0])
+
+
+def test_futures_end_where_a_job_can_never_start_and_more_arrives_than_can_run() -> None:
+    """One is wider than the machine; 100 times as much arrives as it can run."""
+    running = RunningJobs(np.array([30.0]), np.array([30.0]), np.array([1]))
+    costs = np.empty((len(RULES), FUTURES))
+    past = past_jobs(np.linspace(3600.0, 1.0, 1000), 360.0)
+    _, order = look_ahead(two_jobs([8, 1]), running, 0, past, costs)
+    assert sorted(order.tolist()) == [0, 1]
+    assert np.isfinite(costs[0]).all()
 
 
 def plain_cost(
@@ -413,6 +459,25 @@ def test_it_lowers_the_slowdown_in_a_simulated_lab() -> None:
     )
     assert ahead.jobs.end_s[2:].max() < by_age.jobs.end_s[2:].max()
     assert sorted(ahead.jobs.status.tolist()) == sorted(by_age.jobs.status.tolist())
+
+
+def test_a_lab_draws_futures_from_its_own_past_and_explains_them() -> None:
+    jobs = [
+        {"run_s": 20 + 40 * (row % 3), "submit_s": 30.0 * row, "user_time_s": 100}
+        for row in range(24)
+    ]
+    scenario = lab_scenario(boards=[{"family": "rpi5", "count": 1}], jobs=jobs)
+    reasons: list[str] = []
+
+    def watch(now_s: float, given: CycleInput, result: CycleResult) -> None:
+        queue = result.decided.queue
+        reasons.extend(Lookahead().reason(queue, row) for row in range(len(queue.ids)))
+
+    policy = policy_named("lookahead", KNOWN)
+    simulate_lab(scenario, policy, KNOWN.resolve(policy), watch=watch)
+    assert not any("futures" in each for each in reasons[:5])  # hardly any arrived until then
+    assert reasons[len(reasons) // 2].startswith("order of rule")
+    assert " in 16 futures like the past" in reasons[len(reasons) // 2]
 
 
 def test_a_machine_of_a_log_comes_out_better_than_by_its_best_simple_rule() -> None:
