@@ -191,6 +191,11 @@ def _evolve(settings: QueueTraining, window_set: WindowSet, progress: Progress) 
     return evolve(progress, judge, seed=settings.seed, candidates=_CANDIDATES, sigma=_START_SIGMA)
 
 
+def _sample_seed(*key: int) -> int:
+    """Return a seed of the compiled loops' own generator; different keys give independent ones."""
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
+
+
 def _climb(settings: QueueTraining, window_set: WindowSet, progress: Progress) -> Iterator[float]:
     """Yield the mean score of each step of the policy gradient."""
     state = progress.state
@@ -203,7 +208,7 @@ def _climb(settings: QueueTraining, window_set: WindowSet, progress: Progress) -
             window = window_set.windows[place]
             drawn = []
             for number in range(_SAMPLES):
-                seed = (settings.seed * 7919 + step * 101 + place * 10 + number) % 2**31
+                seed = _sample_seed(settings.seed, step, place, number)
                 end, gradient = sampled_ends(
                     window, progress.weights, settings.hidden, _TEMPERATURE, seed
                 )

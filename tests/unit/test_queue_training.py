@@ -28,6 +28,7 @@ from edgeyard.scheduler.kernel.queue_inputs import INPUTS
 from edgeyard.training.export import export_queue, queue_model
 from edgeyard.training.progress import Progress, load_progress, save_progress
 from edgeyard.training.queue_trainer import (
+    Floats,
     Method,
     QueueTraining,
     digest_of,
@@ -186,6 +187,28 @@ def test_both_methods_learn() -> None:
         assert (
             log_ratio(train(settings, window_set, window_set).best, 2, window_set, every) < before
         )
+
+
+def test_every_draw_of_every_training_has_a_seed_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Twelve windows, so that a step of the gradient draws eight of them."""
+    window_set = window_set_of([window_of(busy_log(60, seed), 0, PROCESSORS) for seed in range(12)])
+    seeds: list[int] = []
+
+    def watched(window: Window, weights: Floats, hidden: int, _: float, seed: int) -> object:
+        seeds.append(seed)
+        return score_ends(window, weights, hidden), np.zeros_like(weights)
+
+    monkeypatch.setattr("edgeyard.training.queue_trainer.sampled_ends", watched)
+    for seed in (0, 1):
+        train(
+            QueueTraining(method=Method.GRADIENT, seed=seed, generations=15, hidden=2),
+            window_set,
+            window_set,
+        )
+    assert len(seeds) == 2 * 15 * 3 * min(8, len(window_set.windows))
+    assert len(set(seeds)) == len(seeds)
 
 
 @pytest.mark.slow
