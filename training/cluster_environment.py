@@ -6,7 +6,7 @@ actions, rewards and their units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import gymnasium
@@ -23,10 +23,16 @@ from edgeyard.training.cluster_steps import MAX_SINCE_NEW
 End = Literal["all_done", "no_new_job"]
 Form = Literal["image", "compact"]
 Observations = NDArray[np.float32]
+Draw = Callable[[np.random.Generator, int], tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 class _Clusters:
-    """Several independent environments."""
+    """Several independent environments.
+
+    Attributes:
+        draw: Returns the arrivals of an episode, from its random numbers and how many steps it has:
+            those of the mix where nobody replaces it.
+    """
 
     def __init__(
         self,
@@ -67,6 +73,7 @@ class _Clusters:
                 f"mix: runs must be shorter than the horizon of {horizon} steps: expected short "
                 f"and long below {horizon}"
             )
+        self.draw: Draw = self.mix.arrivals
         self.max_size = max(self.mix.dominant[1], self.mix.other[1])
         resources = self.mix.resources
         self.state = world.empty_clusters(
@@ -123,7 +130,7 @@ class _Clusters:
 
     def begin(self, env: int, random: np.random.Generator) -> None:
         """Begin an episode with new arrivals."""
-        lengths, sizes = self.mix.arrivals(random, self.state.lengths.shape[1])
+        lengths, sizes = self.draw(random, self.state.lengths.shape[1])
         self.begin_with(env, lengths, sizes)
 
     def check_arrivals(self, options: Mapping[str, Any], *envs: int) -> None:
@@ -144,6 +151,10 @@ class _Clusters:
         world.begin(self.state, env, self._units)
         self.state.lengths[env] = lengths
         self.state.sizes[env] = sizes
+        self.observe(env)
+
+    def observe(self, env: int) -> None:
+        """Write the observation of one."""
         if self._is_compact:
             world.summarise(self.state, env, self._vectors[env])
         else:
@@ -365,7 +376,7 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
             else:
                 self._begin(env)
         self._ended[:] = False
-        return self._observations(), {}
+        return self.observations(), {}
 
     def action_masks(self) -> NDArray[np.int8]:
         """Return `ClusterEnv.action_masks` of each, shape (envs, actions)."""
@@ -389,16 +400,41 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
             for env in np.flatnonzero(self._ended).tolist():
                 infos = self._add_info(infos, clusters.figures(env), env)
         return (
-            self._observations(), clusters.rewards.copy(), clusters.terminated.copy(),
+            self.observations(), clusters.rewards.copy(), clusters.terminated.copy(),
             clusters.truncated.copy(), infos,
         )  # fmt: skip
+
+    @property
+    def ended(self) -> NDArray[np.bool_]:
+        """Whether an episode has ended, so that the next step begins another one there."""
+        return self._ended
+
+    def snapshot(self) -> dict[str, NDArray[Any]]:
+        """Return everything that `restore` needs, as arrays by name."""
+        whole: dict[str, NDArray[Any]] = {
+            name: array.copy() for name, array in self.clusters.state._asdict().items()
+        }
+        whole["episodes"], whole["ended"] = self._episodes.copy(), self._ended.copy()
+        whole["seed"] = np.array(self._seed, dtype=np.int64)
+        return whole
+
+    def restore(self, snapshot: Mapping[str, NDArray[Any]]) -> Observations:
+        """Go back to a snapshot, of an environment with the same options; return observations."""
+        for name, array in self.clusters.state._asdict().items():
+            array[...] = snapshot[name]
+        self._episodes[:], self._ended[:] = snapshot["episodes"], snapshot["ended"]
+        self._seed = int(snapshot["seed"])
+        for env in range(self.num_envs):
+            self.clusters.observe(env)
+        return self.observations()
 
     def _begin(self, env: int) -> None:
         random = stream(self._seed, "cluster", env, int(self._episodes[env]))
         self._episodes[env] += 1
         self.clusters.begin(env, random)
 
-    def _observations(self) -> Observations:
+    def observations(self) -> Observations:
+        """Return what is observed in each."""
         seen = self.clusters.observations
         return seen.copy() if self._copy else seen
 

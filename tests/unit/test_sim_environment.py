@@ -326,6 +326,36 @@ def mean_slowdown(baseline: str, seed: int = 0, slots: int = 5) -> float:
     return float(np.concatenate(found).mean())
 
 
+@pytest.mark.parametrize("observation", ["image", "compact"])
+def test_environments_go_on_from_a_snapshot_as_from_where_it_was_taken(observation: str) -> None:
+    first, other = (ClusterVectorEnv(3, arrival_steps=6, observation=observation) for _ in range(2))
+    first.reset(seed=4)
+    other.reset(seed=5)
+    rng = np.random.default_rng(1)
+    for _ in range(25):
+        first.step(rng.integers(6, size=3))
+    snapshot = first.snapshot()
+    assert np.array_equal(other.restore(snapshot), first.observations())
+    episodes = 0
+    for _ in range(60):  # beyond the ends of episodes
+        actions = rng.integers(6, size=3)
+        one, two = first.step(actions), other.step(actions)
+        assert all(np.array_equal(a, b) for a, b in zip(one[:4], two[:4], strict=True))
+        episodes += int(one[2].sum())
+    assert episodes
+    assert snapshot["counts"].tolist() != first.snapshot()["counts"].tolist()
+
+
+def test_arrivals_may_come_from_elsewhere_than_the_mix() -> None:
+    env = ClusterVectorEnv(2, arrival_steps=6)
+    given = arrivals((2, 3, 1, 2))
+    env.clusters.draw = lambda random, steps: (given["lengths"], given["sizes"])
+    env.reset(seed=1)
+    for _ in range(40):  # beyond the end of an episode
+        env.step(np.ones(2, dtype=np.int64))
+        assert (env.clusters.state.lengths == given["lengths"]).all()
+
+
 @pytest.mark.parametrize(
     ("baseline", "slots", "published"),
     [("sjf", 5, 7.383), ("tetris", 5, 13.743), ("sjf", 10, 5.146), ("tetris", 10, 12.814)],
