@@ -1,8 +1,9 @@
 """Runs an experiment with the paper's agent: ``python -m benchmarks.a2c NAME``.
 
-``benchmarks/data/a2c_experiments.toml`` has the experiments: ``rates``, ``networks``, ``returns``
-and ``resources``. Trainings keep their checkpoints in ``build/a2c``: the same command goes on after
-a stop. Writes ``benchmarks/data/a2c_NAME.json`` and ``docs/images/a2c_NAME.png``.
+``benchmarks/data/a2c_experiments.toml`` has the experiments. The learning rate of each variant is
+the one of the experiment's ``sweep`` with which a training with another seed was best on validation
+sequences. Trainings keep their checkpoints in ``build/a2c``: the same command goes on after a stop.
+Writes ``benchmarks/data/a2c_NAME.json`` and ``docs/images/a2c_NAME.png``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import a2c_trace as trace_jobs
+from edgeyard.training.a2c.checkpoints import load_progress, save_progress
 from edgeyard.training.a2c.judgement import (
     RULES,
     Sequences,
@@ -30,22 +33,19 @@ from edgeyard.training.a2c.judgement import (
     figures,
     mean_slowdown,
     play,
+    slowdown_ratio,
     unseen_sequences,
 )
 from edgeyard.training.a2c.settings import A2cTraining, settings_of
-from edgeyard.training.a2c.trainer import (
-    Point,
-    Progress,
-    Trainer,
-    load_progress,
-    save_progress,
-)
+from edgeyard.training.a2c.trainer import Point, Progress, Trainer
 
 Array = NDArray[np.float64]
 
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = Path(__file__).parent / "data" / "a2c_experiments.toml"
 SEQUENCES = 100
+SWEEP_SEED = 101
+"""Of the trainings by which learning rates are chosen."""
 _SMOOTHED = 5
 """Generations of which the curves show the mean, at least."""
 _SETTLED = 20
@@ -151,8 +151,8 @@ def run_seed(
             "cpu_s": round(last.cpu_s, 1),
             "wall_s": round(wall_s, 1),
             "slowdown": round(mean_slowdown(agent), 3),
-            "unfinished": int((agent.arrived - agent.jobs).sum()),
-            "validation_slowdown": round(best, 3) if math.isfinite(best) else None,
+            "unplaced": int((agent.unplaced + agent.arrived - agent.jobs).sum()),
+            "validation_slowdown": round(best, 3),
             "last_sampled_slowdown": round(smooth[-1][1], 3),
         },
         "played": {field: getattr(agent, field).tolist() for field in Totals._fields},
@@ -253,58 +253,91 @@ def joined(parts: Sequence[Totals]) -> Totals:
         np.sum([each.sums for each in parts], axis=0),
         np.sum([each.jobs for each in parts], axis=0),
         np.sum([each.arrived for each in parts], axis=0),
+        np.sum([each.unplaced for each in parts], axis=0),
     )
 
 
+def chosen_rate(name: str, options: Mapping[str, Any], rates: Sequence[float]) -> dict[str, float]:
+    """Train with each learning rate, on fewer episodes; return the validation slowdowns by rate."""
+    found = {}
+    for rate in rates:
+        tried = {**options, "actor_rate": rate, "critic_rate": rate}
+        tried["label"] = f"{options['label']} rate {rate:g}"
+        settings = variant_settings(tried, SWEEP_SEED)
+        folder = folder_of(name, tried, SWEEP_SEED)
+        _, progress = trained(settings, arrivals_of(tried, settings), folder)
+        found[f"{rate:g}"] = round(progress.best_validation, 3)
+    return found
+
+
 def run_variant(
-    name: str, options: Mapping[str, Any], seeds: Sequence[int]
+    name: str,
+    options: Mapping[str, Any],
+    seeds: Sequence[int],
+    sweep: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], list[list[Point]]]:
-    """Train and judge a variant with each seed; return its rows and curves."""
+    """Train and judge a variant with each seed; return its rows and curves.
+
+    Args:
+        name: Of the experiment.
+        options: Of the variant.
+        seeds: Of the trainings.
+        sweep: ``rates`` of learning, and ``episodes`` of each training that tries one.
+    """
+    tried: dict[str, float] = {}
+    if sweep:
+        tried = chosen_rate(name, {**options, "episodes": sweep["episodes"]}, sweep["rates"])
+        rate = float(min(tried, key=lambda each: tried[each]))
+        options = {**options, "actor_rate": rate, "critic_rate": rate}
     played: dict[str, list[Totals]] = {"a2c": []}
     runs, curves = [], []
     for seed in seeds:
         result, curve = run_seed(name, options, seed)
         print(json.dumps({"variant": options["label"], **result["run"]}), file=sys.stderr)
-        runs.append(result["run"])
         curves.append(curve)
         played["a2c"].append(Totals(*(np.array(result["played"][of]) for of in Totals._fields)))
         settings = variant_settings(options, seed)
         judged = arrivals_of(options, settings).judged
         for rule in RULES:
             played.setdefault(rule, []).append(play(settings, judged, baseline(rule, seed)))
+        to_hold = mean_slowdown(played["a2c"][-1]) / mean_slowdown(played["hold"][-1])
+        runs.append({**result["run"], "to_hold": round(to_hold, 4)})
     sums = {policy: joined(parts) for policy, parts in played.items()}
-    rows = [figures(policy, each, sums["sjf"]).document for policy, each in sums.items()]
+    rows = {policy: figures(policy, each, sums["sjf"]) for policy, each in sums.items()}
+    to_hold = slowdown_ratio(sums["a2c"], sums["hold"])
     found = {
         "label": options["label"],
+        "learning_rates": tried,
         "runs": runs,
         "converged_after_episodes": converged_at(curves),
-        "judged": rows,
+        "to_hold": asdict(to_hold),
+        "judged": [rows[policy].document for policy in rows],
     }
     return found, curves
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """Return the table of an experiment."""
+    """Return the table of an experiment: a row for each variant, rules next to it."""
     lines = [
-        "| | policy | slowdown | to SJF | completion, steps | wait, steps | unfinished |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| | slowdown | `hold`, SJF, `place` | to `hold` (paired 95 %) | seeds to `hold` "
+        "| unplaced | validation | learning rate |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for variant in found["variants"]:
-        for row in variant["judged"]:
-            slowdown, to_sjf = row["slowdown"], row["slowdown_to_sjf"]
-            if slowdown is None:
-                lines.append(
-                    f"| {variant['label']} | {row['policy']} | - | | - | - | {row['unfinished']} |"
-                )
-                continue
-            difference = f"{to_sjf['mean']:+.2f} ({to_sjf['low']:+.2f} to {to_sjf['high']:+.2f})"
-            lines.append(
-                f"| {variant['label']} | {row['policy']} | {slowdown['mean']:.2f} "
-                f"({slowdown['low']:.2f}-{slowdown['high']:.2f}) | "
-                f"{'' if row['policy'] == 'sjf' else difference} | "
-                f"{row['turnaround']['mean']:.2f} | {row['wait']['mean']:.2f} | "
-                f"{row['unfinished']} |"
-            )
+        row, *rules = variant["judged"]
+        slowdown, ratio = row["slowdown"], variant["to_hold"]
+        by_rule = {rule["policy"]: f"{rule['slowdown']['mean']:.2f}" for rule in rules}
+        of_seeds = ", ".join(f"{run['to_hold']:.3f}" for run in variant["runs"])
+        tried = variant["learning_rates"]
+        rate = min(tried, key=lambda each: tried[each]) if tried else "as configured"
+        validation = np.mean([run["validation_slowdown"] for run in variant["runs"]])
+        lines.append(
+            f"| {variant['label']} | {slowdown['mean']:.2f} "
+            f"({slowdown['low']:.2f}-{slowdown['high']:.2f}) | "
+            f"{by_rule['hold']}, {by_rule['sjf']}, {by_rule['place']} | "
+            f"{ratio['mean']:.3f} ({ratio['low']:.3f}-{ratio['high']:.3f}) | {of_seeds} | "
+            f"{row['unplaced']} | {validation:.2f} | {rate} |"
+        )
     return "\n".join(lines)
 
 
@@ -346,7 +379,7 @@ def main() -> int:
     variants, curves = [], {}
     for variant in experiment["variants"]:
         found, curves[variant["label"]] = run_variant(
-            given.experiment, {**shared, **variant}, seeds
+            given.experiment, {**shared, **variant}, seeds, experiment.get("sweep")
         )
         variants.append(found)
     table: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The trained actors of the experiment ``imitation``, one for each arrival rate.
+"""The trained actors of the experiment ``rates``, one for each arrival rate.
 
 ``python -m benchmarks.a2c_actors`` takes, of each rate, the seed that was best on the validation
 sequences from ``build/a2c`` and writes ``benchmarks/data/a2c_actors.npz``: parameters in half
@@ -8,7 +8,6 @@ precision, and a header with settings, seed, date and figures. ``rows`` judges t
 from __future__ import annotations
 
 import json
-import math
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,10 +19,10 @@ import numpy as np
 from benchmarks import a2c
 from benchmarks.tables import Row
 from edgeyard.training.a2c.judgement import (
-    Sequences,
-    baseline,
+    Totals,
     mean_slowdown,
-    play,
+    play_beside_rules,
+    slowdown_ratio,
     unseen_sequences,
 )
 from edgeyard.training.a2c.networks import Params
@@ -31,7 +30,7 @@ from edgeyard.training.a2c.settings import A2cTraining
 from edgeyard.training.a2c.trainer import Trainer
 
 ACTORS = Path(__file__).parent / "data" / "a2c_actors.npz"
-EXPERIMENT = "imitation"
+EXPERIMENT = "rates"
 RATES = (0.6, 0.7, 0.8, 0.9)
 _EPISODES = 500
 
@@ -56,34 +55,28 @@ def actor(rate: float) -> tuple[A2cTraining, Params]:
     return a2c.variant_settings(known["options"], known["seed"]), params
 
 
-def slowdown(rate: float, sequences: Sequences) -> tuple[float, int]:
-    """Return the mean slowdown of an actor on sequences, and how many jobs did not end."""
+def judged(rate: float) -> dict[str, Totals]:
+    """Return what an actor and the rules reach on DeepRM's unseen sequences, by policy."""
     settings, params = actor(rate)
-    played = play(settings, sequences, Trainer(settings).chooser(params))
-    return mean_slowdown(played), int((played.arrived - played.jobs).sum())
+    sequences = unseen_sequences(settings.mix, a2c.SEQUENCES, settings.arrival_steps)
+    return play_beside_rules(settings, Trainer(settings).chooser(params), sequences, "a2c")
 
 
 def rows() -> list[Row]:
-    """Return ``steps/s``, ``500 episodes``, ``slowdown RATE`` and ``tetris slowdown RATE``."""
+    """Return the rows of speed, and of the shipped actors against rules."""
     found = _speed()
-    judged = {}
-    for rate in RATES:
-        settings, _ = actor(rate)
-        sequences = unseen_sequences(settings.mix, a2c.SEQUENCES, settings.arrival_steps)
-        value, unfinished = slowdown(rate, sequences)
-        peers = [
-            mean_slowdown(play(settings, sequences, baseline(name, 1)))
-            for name in ("sjf", "tetris", "place", "hold")
-        ]
-        judged[rate] = value, unfinished, peers
-    for place, prefix in enumerate(("", "tetris ")):
-        for rate, (value, unfinished, peers) in judged.items():
+    by_rate = {rate: judged(rate) for rate in RATES}
+    for peer, prefix in (("sjf", ""), ("tetris", "tetris "), ("hold", "a2c hold ")):
+        for rate, played in by_rate.items():
+            ratio = slowdown_ratio(played["a2c"], played[peer])
             note = (
-                f"A2C against {('SJF', 'Tetris')[place]}; {a2c.SEQUENCES} unseen sequences, "
-                f"{unfinished} jobs unfinished; place {peers[2]:.2f}, hold {peers[3]:.2f}"
+                f"A2C against {peer}; {a2c.SEQUENCES} unseen sequences, "
+                f"{int(played['a2c'].unplaced.sum())} jobs unplaced; "
+                f"ratio {ratio.low:.3f} to {ratio.high:.3f}"
             )
-            name, peer = f"{prefix}slowdown {rate:g}", peers[place]
-            found.append(Row(name, value, "", peer, value / peer, note))
+            name = f"{prefix}slowdown {rate:g}"
+            value, other = mean_slowdown(played["a2c"]), mean_slowdown(played[peer])
+            found.append(Row(name, value, "", other, value / other, note))
     return found
 
 
@@ -97,7 +90,7 @@ def _speed() -> list[Row]:
     trainer.train(progress, stopped=lambda: progress.episodes >= enough)
     seconds, last = time.perf_counter() - began, progress.curve[-1]
     steps, episodes = last.steps - first.steps, last.episodes - first.episodes
-    note = f"network compact, {settings.envs} environments, through training"
+    note = f"network {settings.network}, {settings.envs} environments, through training"
     return [
         Row("steps/s", steps / seconds, "1/s", note=note),
         Row("500 episodes", seconds * _EPISODES / episodes, "s", note=f"the same; {episodes} run"),
@@ -116,7 +109,7 @@ def main() -> int:
             for folder in folders
             if (folder / "result.json").exists()
         ]
-        run, folder = min(results, key=lambda each: each[0]["validation_slowdown"] or math.inf)
+        run, folder = min(results, key=lambda each: each[0]["validation_slowdown"])
         rate = f"{variant['rate']:g}"
         actors[rate] = {"options": options, **run}
         with np.load(folder / "actor.npz") as file:

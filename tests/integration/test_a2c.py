@@ -23,7 +23,10 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import InvalidInput
 from edgeyard.installing import wheel_name
 from edgeyard.simulator.mixes import JobMix
+from edgeyard.training import cluster_steps as world
+from edgeyard.training.a2c.checkpoints import curve_csv, load_progress, save_progress
 from edgeyard.training.a2c.judgement import (
+    Sequences,
     baseline,
     figures,
     masks_of,
@@ -31,24 +34,28 @@ from edgeyard.training.a2c.judgement import (
     play,
     unseen_sequences,
 )
-from edgeyard.training.a2c.networks import (
+from edgeyard.training.a2c.learning import (
     Batch,
+    Learned,
+    Samples,
+    Weights,
     actor_loss,
-    allowed_logits,
     critic_loss,
-    evaluate,
-    initial,
+    learner,
+    optimiser,
     returns,
-    targets,
+    samples,
+)
+from edgeyard.training.a2c.networks import (
+    allowed_logits,
+    estimates,
+    initial_actor,
+    initial_critic,
 )
 from edgeyard.training.a2c.settings import SETTINGS, A2cTraining, Critic, NetworkKind, Reward
-from edgeyard.training.a2c.trainer import (
-    Trainer,
-    curve_csv,
-    load_progress,
-    save_progress,
-)
+from edgeyard.training.a2c.trainer import Trainer, observed
 from edgeyard.training.cluster_environment import ClusterVectorEnv
+from edgeyard.training.cluster_insight import know_all, knowledge_count
 from tests.builders.cli import refusal
 
 pytestmark = pytest.mark.slow  # all tests here take some ten seconds together
@@ -71,59 +78,226 @@ def small(**changes: Any) -> A2cTraining:
 
 
 def batch(actions: list[int], rewards: list[float], **changes: Any) -> Batch:
-    """One environment, whose episode ends with the last action."""
+    """One environment, whose episode ends with the last action; each takes a step of time."""
     steps = len(actions)
     rng = np.random.default_rng(1)
+    images = jnp.asarray(rng.random((steps, 1, *SHAPE)), dtype=jnp.float32)
     whole = Batch(
-        images=jnp.asarray(rng.random((steps, 1, *SHAPE)), dtype=jnp.float32),
+        seen=images,
+        given=images,
         masks=jnp.ones((steps, 1, ACTIONS), dtype=jnp.int8),
         actions=jnp.asarray(actions).reshape(-1, 1),
+        chances=jnp.full((steps, 1), -jnp.log(ACTIONS)),
         rewards=jnp.asarray(rewards, dtype=jnp.float32).reshape(-1, 1),
-        ended=jnp.asarray([[step == steps - 1] for step in range(steps)]),
+        passed=jnp.ones((steps, 1)),
+        terminated=jnp.asarray([[step == steps - 1] for step in range(steps)]),
+        truncated=jnp.zeros((steps, 1), dtype=bool),
         weights=jnp.ones((steps, 1)),
-        times=jnp.arange(steps).reshape(-1, 1),
-        last_images=jnp.zeros((1, *SHAPE)),
+        last_given=jnp.zeros((1, *SHAPE)),
         last_masks=jnp.ones((1, ACTIONS), dtype=jnp.int8),
-        places=float(steps),
     )
     return whole._replace(**changes)
 
 
-def networks(settings: A2cTraining) -> tuple[dict[str, Any], dict[str, Any]]:
-    outputs = ACTIONS if settings.critic is Critic.Q else 1
-    actor = initial(jax.random.key(1), settings, SHAPE, ACTIONS)
-    return actor, initial(jax.random.key(2), settings, SHAPE, outputs)
+def begun(settings: A2cTraining, shape: tuple[int, ...] = SHAPE) -> Learned:
+    """What is learned before the first batch."""
+    actor = initial_actor(jax.random.key(1), settings, shape, ACTIONS)
+    critic = initial_critic(jax.random.key(2), settings, shape)
+    adam = optimiser()
+    return Learned(actor=actor, critic=critic, states=(adam.init(actor), adam.init(critic)))
 
 
-def test_returns_sum_n_rewards_and_then_the_estimate() -> None:
-    rewards = jnp.asarray([[1.0, 1.0], [2.0, 2.0], [4.0, 4.0]])
-    ended = jnp.asarray([[False, False], [False, True], [False, False]])
-    found = returns(rewards, ended, jnp.asarray([8.0, 8.0]), 0.5)
-    # from the end: 4 + 8/2; the second environment's episode ended with its second step
-    assert found[:, 0].tolist() == [1 + 0.5 * (2 + 0.5 * 8), 2 + 0.5 * 8, 8]
-    assert found[:, 1].tolist() == [1 + 0.5 * 2, 2, 8]
+def three_actions(**changes: Any) -> A2cTraining:
+    return small(slots=ACTIONS - 1, **changes)
+
+
+def sums(
+    rewards: list[float],
+    following: list[float],
+    *,
+    passed: list[int] | None = None,
+    terminated: int | None = None,
+    truncated: int | None = None,
+    **changes: Any,
+) -> list[float]:
+    """Returns of one environment; rows that end an episode by number."""
+    rows = np.arange(len(rewards))[:, None]
+    found = returns(
+        jnp.asarray(rewards)[:, None],
+        jnp.asarray(following)[:, None],
+        jnp.asarray(rows == terminated),
+        jnp.asarray(rows == truncated),
+        jnp.asarray(passed or [1] * len(rewards), dtype=jnp.float32)[:, None],
+        small(**changes),
+    )
+    return [float(each) for each in found[:, 0]]
+
+
+class TestReturns:
+    def test_sum_the_rewards_and_then_the_estimate(self) -> None:
+        found = sums([1.0, 2.0, 4.0], [9.0, 9.0, 8.0], discount=0.5, trace=1.0)
+        assert found == pytest.approx([1 + 0.5 * (2 + 0.5 * 8), 2 + 0.5 * 8, 8])
+
+    def test_end_with_the_episode(self) -> None:
+        found = sums([1.0, 2.0, 4.0], [9.0, 9.0, 8.0], terminated=1, discount=0.5, trace=1.0)
+        assert found == pytest.approx([1 + 0.5 * 2, 2, 4 + 0.5 * 8])
+
+    def test_go_on_with_the_estimate_where_an_episode_was_cut(self) -> None:
+        # the row after the cut belongs to the next episode
+        found = sums([1.0, 2.0, 4.0], [9.0, 6.0, 8.0], truncated=1, discount=0.5, trace=1.0)
+        assert found == pytest.approx([1 + 0.5 * (2 + 0.5 * 6), 2 + 0.5 * 6, 4 + 0.5 * 8])
+
+    def test_are_discounted_by_time_and_not_by_placements(self) -> None:
+        placing = sums([0.0, 0.0, 4.0], [0.0] * 3, passed=[0, 0, 1], discount=0.5, trace=0.5)
+        assert placing == pytest.approx([4.0, 4.0, 4.0])
+        waiting = sums([0.0, 0.0, 4.0], [0.0] * 3, passed=[1, 1, 1], discount=0.5, trace=1.0)
+        assert waiting == pytest.approx([1.0, 2.0, 4.0])
+
+    def test_trust_the_critic_as_far_as_the_trace_says(self) -> None:
+        found = sums([1.0, 2.0], [10.0, 20.0], trace=0.25)
+        assert found == pytest.approx([1 + 0.75 * 10 + 0.25 * (2 + 20), 2 + 20])
+        assert sums([1.0, 2.0], [10.0, 20.0], trace=0.0) == pytest.approx([11.0, 22.0])
+
+
+def played(choose: Any, actor: Any, states: int, follow: Any, rng: np.random.Generator) -> Batch:
+    """Play a problem of a few states in 16 environments, for 8 steps.
+
+    Args:
+        choose: Returns the ln probabilities of an actor, from what it sees.
+        actor: The parameters.
+        states: How many there are; a state is seen as an image with one row of ones.
+        follow: Returns the reward, the next state, and whether the episode ended with it, from a
+            state and an action; an episode that ended goes on in state 0.
+        rng: Of the actions.
+    """
+    envs, steps = 16, 8
+    now = rng.integers(states, size=envs)
+    images = np.zeros((states, *SHAPE), dtype=np.float32)
+    images[np.arange(states), np.arange(states)] = 1.0
+    rows: list[list[Any]] = []
+    for _ in range(steps):
+        masks = np.ones((envs, ACTIONS), dtype=np.int8)
+        shares = np.asarray(choose(actor, images[now], masks))
+        actions = (shares + rng.gumbel(size=shares.shape)).argmax(axis=1)
+        found = [follow(*each) for each in zip(now.tolist(), actions.tolist(), strict=True)]
+        rewards, following, ended = (np.array(each) for each in zip(*found, strict=True))
+        rows.append([images[now], masks, actions, shares[np.arange(envs), actions], rewards, ended])
+        now = np.where(ended, 0, following)
+    seen, masks, actions, chances, rewards, ended = (
+        np.stack(each) for each in zip(*rows, strict=True)
+    )
+    ones = np.ones((steps, envs), dtype=np.float32)
+    return Batch(
+        seen=seen, given=seen, masks=masks, actions=actions, chances=chances,
+        rewards=rewards.astype(np.float32), passed=ones, terminated=ended,
+        truncated=np.zeros((steps, envs), dtype=np.bool_), weights=ones,
+        last_given=images[now], last_masks=masks[0],
+    )  # fmt: skip
+
+
+def after_learning(
+    settings: A2cTraining, states: int, follow: Any, batches: int
+) -> tuple[list[list[float]], list[float]]:
+    """Learn a problem; return by state the chances of the actions, and the critic's estimate."""
+    learned, learn = begun(settings), learner(settings)
+    weights = Weights(settings.actor_rate, settings.critic_rate, settings.entropy)
+    rng = np.random.default_rng(5)
+
+    @jax.jit
+    def choose(actor: Any, images: Any, masks: Any) -> Any:
+        return jax.nn.log_softmax(allowed_logits(actor, images, masks, settings))
+
+    for number in range(batches):
+        some = played(choose, learned.actor, states, follow, rng)
+        learned = learn(learned, some, jax.random.key(number), weights)
+    images = np.zeros((states, *SHAPE), dtype=np.float32)
+    images[np.arange(states), np.arange(states)] = 1.0
+    masks = jnp.ones((states, ACTIONS), dtype=jnp.int8)
+    logits = allowed_logits(learned.actor, jnp.asarray(images), masks, settings)
+    values = estimates(learned.critic, jnp.asarray(images), settings)
+    return np.asarray(jax.nn.softmax(logits)).tolist(), np.asarray(values)[:, 0].tolist()
+
+
+RECIPES = [
+    {},
+    {"epochs": 4, "minibatch": 32},
+    {"trace": 1.0},
+    {"critic": Critic.Q},
+]
+
+
+class TestLearning:
+    @pytest.mark.parametrize("recipe", RECIPES)
+    def test_finds_the_best_arm_of_a_bandit(self, recipe: dict[str, Any]) -> None:
+        settings = three_actions(actor_rate=3e-3, critic_rate=3e-3, **recipe)
+        chances, _ = after_learning(
+            settings, 1, lambda _, action: ((0.0, 1.0, 0.2)[action], 0, True), 150
+        )
+        assert chances[0][1] > 0.9
+
+    @pytest.mark.parametrize("recipe", RECIPES)
+    def test_gives_up_a_reward_for_a_later_one(self, recipe: dict[str, Any]) -> None:
+        """Action 2 in the first state gives 0.3 and ends; action 0 leads to where 1 gives 1."""
+
+        def follow(state: int, action: int) -> tuple[float, int, bool]:
+            if state == 0:
+                return (0.3 if action == 2 else 0.0), 1, action != 0
+            return float(action == 1), 0, True
+
+        settings = three_actions(actor_rate=3e-3, critic_rate=3e-3, **recipe)
+        chances, _ = after_learning(settings, 2, follow, 250)
+        assert chances[0][0] > 0.8
+        assert chances[1][1] > 0.9
+
+    @pytest.mark.parametrize("trace", [0.0, 0.5, 1.0])
+    def test_estimates_the_known_values_of_a_chain(self, trace: float) -> None:
+        """Each action leads to the next of four states; the last gives 1: values 0.8 ** steps."""
+        settings = three_actions(discount=0.8, trace=trace, critic_rate=3e-3, epochs=4)
+        _, values = after_learning(
+            settings, 4, lambda state, _: (float(state == 3), state + 1, state == 3), 150
+        )
+        assert values == pytest.approx([0.8**3, 0.8**2, 0.8, 1.0], abs=0.06)
+
+
+def test_an_action_counts_no_more_once_its_chance_has_changed_by_the_clip() -> None:
+    settings = three_actions()
+    actor = begun(settings).actor
+    for advantage, change, moves in (
+        (1.0, 0.5, False), (1.0, -0.5, True), (-1.0, -0.5, False), (-1.0, 0.5, True),
+    ):  # fmt: skip
+        some = Samples(
+            seen=jnp.ones((1, *SHAPE)), given=jnp.ones((1, *SHAPE)),
+            masks=jnp.ones((1, ACTIONS), dtype=jnp.int8), actions=jnp.asarray([1]),
+            chances=jnp.asarray([-jnp.log(ACTIONS) - change]), weights=jnp.ones(1),
+            wanted=jnp.zeros(1), advantages=jnp.asarray([advantage]),
+        )  # fmt: skip
+        slopes = jax.grad(actor_loss)(actor, some, settings, 0.0)
+        assert bool(np.any(np.asarray(slopes["last_bias"]) != 0.0)) == moves
 
 
 def test_a_q_critic_bootstraps_with_the_best_allowed_action() -> None:
-    settings = small(critic=Critic.Q, discount=0.5)
-    _, critic = networks(settings)
-    critic["last"] = jnp.zeros_like(critic["last"])
-    critic["last_bias"] = jnp.asarray([1.0, 5.0, 3.0])
-    open_end = batch([0], [10.0], ended=jnp.asarray([[False]]), last_masks=jnp.asarray([[1, 0, 1]]))
-    assert targets(critic, open_end, settings).tolist() == [[10 + 0.5 * 3]]
+    settings = three_actions(critic=Critic.Q, discount=0.5)
+    learned = begun(settings)
+    learned.critic["last"] = jnp.zeros_like(learned.critic["last"])
+    learned.critic["last_bias"] = jnp.asarray([1.0, 5.0, 3.0])
+    never = jnp.asarray([[False]])
+    open_end = batch([0], [10.0], terminated=never, last_masks=jnp.asarray([[1, 0, 1]]))
+    found = samples(learned, open_end, settings)
+    assert found.wanted.tolist() == [10 + 0.5 * 3]
     # the action's own estimate is what is wrong: (11.5 - 1) ** 2 / 2
-    wanted = targets(critic, open_end, settings)
-    assert float(critic_loss(critic, open_end, wanted, settings)) == pytest.approx(10.5**2 / 2)
+    assert float(critic_loss(learned.critic, found, settings)) == pytest.approx(10.5**2 / 2)
+    # with equal chances the state is worth the mean of its actions
+    assert found.advantages.tolist() == pytest.approx([11.5 - (1 + 5 + 3) / 3], abs=0.1)
 
 
 def test_the_papers_network_has_16_and_32_filters_of_3x3_and_a_dense_end() -> None:
     settings = A2cTraining(stride=1)
-    params = initial(jax.random.key(0), settings, SHAPE, ACTIONS)
+    params = initial_actor(jax.random.key(0), settings, SHAPE, ACTIONS)
     assert params["filters_0"].shape == (3, 3, 1, 16)
     assert params["filters_1"].shape == (3, 3, 16, 32)
     assert params["last"].shape == (SHAPE[0] * SHAPE[1] * 32, ACTIONS)
-    images = jnp.ones((2, *SHAPE))
-    assert evaluate(params, images, settings).shape == (2, ACTIONS)
+    masks = jnp.ones((2, ACTIONS), dtype=jnp.int8)
+    assert allowed_logits(params, jnp.ones((2, *SHAPE)), masks, settings).shape == (2, ACTIONS)
 
 
 @pytest.mark.parametrize(
@@ -136,57 +310,81 @@ def test_the_papers_network_has_16_and_32_filters_of_3x3_and_a_dense_end() -> No
 )
 def test_other_networks_have_their_features(changes: dict[str, Any], features: int) -> None:
     settings = A2cTraining(**changes)
-    params = initial(jax.random.key(0), settings, SHAPE, ACTIONS)
+    params = initial_actor(jax.random.key(0), settings, SHAPE, ACTIONS)
     assert params["last"].shape == (features, ACTIONS)
-    assert evaluate(params, jnp.ones((2, *SHAPE)), settings).shape == (2, ACTIONS)
+    masks = jnp.ones((2, ACTIONS), dtype=jnp.int8)
+    assert allowed_logits(params, jnp.ones((2, *SHAPE)), masks, settings).shape == (2, ACTIONS)
 
 
-@pytest.mark.parametrize("critic", list(Critic))
+def test_a_network_that_scores_jobs_treats_all_slots_alike() -> None:
+    settings = A2cTraining(network=NetworkKind.JOBS)
+    params = initial_actor(jax.random.key(0), settings, (5, 21), 6)
+    seen = np.random.default_rng(1).random((1, 5, 21)).astype(np.float32)
+    masks = jnp.ones((1, 6), dtype=jnp.int8)
+    order = [3, 0, 4, 1, 2]
+    first = np.asarray(allowed_logits(params, jnp.asarray(seen), masks, settings))[0]
+    other = np.asarray(allowed_logits(params, jnp.asarray(seen[:, order]), masks, settings))[0]
+    assert other[1:] == pytest.approx(first[1:][order], abs=1e-5)
+    assert other[0] == pytest.approx(first[0], abs=1e-5)
+
+
+def test_only_an_informed_critic_knows_what_is_still_to_come() -> None:
+    settings = small(network=NetworkKind.JOBS, critic=Critic.INFORMED)
+    env = ClusterVectorEnv(2, **settings.cluster())
+    lengths, sizes = np.zeros((2, 12), dtype=np.int64), np.zeros((2, 12, 2), dtype=np.int64)
+    lengths[:, 1], sizes[:, 1] = 5, (2, 1)
+    lengths[0, 4], sizes[0, 4] = 7, (4, 1)  # comes in the first environment alone
+    images, _ = env.reset(seed=0, options={"lengths": lengths, "sizes": sizes})
+    env.step(np.zeros(2, dtype=np.int64))
+    seen = observed(settings, env, images)
+    assert seen.any()
+    assert np.array_equal(seen[0], seen[1])
+    knowledge = np.empty((2, knowledge_count(2)), dtype=np.float32)
+    know_all(env.clusters.state, settings.units, knowledge)
+    assert np.isfinite(knowledge).all()
+    differs = np.flatnonzero(knowledge[0] != knowledge[1])
+    # count, 1/T and work of the span that begins one step later
+    assert (knowledge[0] - knowledge[1])[differs] == pytest.approx(
+        [0.1, 1 / 70, 7 * 4 / 80, 7 * 1 / 80]
+    )
+
+
+@pytest.mark.parametrize("critic", [Critic.V, Critic.Q])
 @pytest.mark.parametrize(("reward", "sign"), [(5.0, 1.0), (-5.0, -1.0)])
 def test_an_advantage_raises_the_probability_of_the_action_and_a_disadvantage_lowers_it(
     critic: Critic, reward: float, sign: float
 ) -> None:
-    settings = small(critic=critic, entropy=0.0)
-    actor, estimates = networks(settings)
+    settings = three_actions(critic=critic)
+    learned = begun(settings)
     one = batch([1], [reward])
-    wanted = targets(estimates, one, settings)
 
     def probability(params: Any) -> float:
-        logits = allowed_logits(params, one.images[0], one.masks[0], settings)
+        logits = allowed_logits(params, one.seen[0], one.masks[0], settings)
         return float(jax.nn.softmax(logits)[0, 1])
 
-    slopes = jax.grad(actor_loss)(actor, estimates, one, wanted, settings)
-    after = jax.tree.map(lambda value, slope: value - 0.01 * slope, actor, slopes)
-    assert sign * (probability(after) - probability(actor)) > 0.0
+    found = samples(learned, one, settings)
+    slopes = jax.grad(actor_loss)(learned.actor, found, settings, 0.0)
+    after = jax.tree.map(lambda value, slope: value - 0.01 * slope, learned.actor, slopes)
+    assert sign * (probability(after) - probability(learned.actor)) > 0.0
 
 
-def test_actor_and_critic_share_no_parameters() -> None:
-    for critic in Critic:
-        settings = small(critic=critic)
-        actor, estimates = networks(settings)
-        some = batch([1, 0], [-1.0, -2.0])
-        wanted = targets(estimates, some, settings)
-        slopes = jax.grad(actor_loss, argnums=1)(actor, estimates, some, wanted, settings)
-        assert not any(np.any(np.asarray(each)) for each in jax.tree.leaves(slopes))
-
-
-def test_steps_after_the_end_of_an_episode_have_no_gradient() -> None:
-    settings = small()
-    actor, critic = networks(settings)
+def test_rows_in_which_nothing_was_chosen_have_no_gradient() -> None:
+    settings = three_actions()
+    learned = begun(settings)
     short = batch([1, 0], [-1.0, -2.0])
     padded = batch([1, 0, 2, 2], [-1.0, -2.0, -9.0, -9.0])
     padded = padded._replace(
-        images=padded.images.at[:2].set(short.images),
+        seen=padded.seen.at[:2].set(short.seen),
+        given=padded.given.at[:2].set(short.given),
         weights=jnp.asarray([[1.0], [1.0], [0.0], [0.0]]),
-        ended=jnp.asarray([[False], [True], [True], [True]]),
-        places=2.0,
+        terminated=jnp.asarray([[False], [True], [True], [True]]),
     )
 
     def losses(some: Batch) -> list[float]:
-        wanted = targets(critic, some, settings)
+        found = samples(learned, some, settings)
         return [
-            float(actor_loss(actor, critic, some, wanted, settings)),
-            float(critic_loss(critic, some, wanted, settings)),
+            float(actor_loss(learned.actor, found, settings, 0.01)),
+            float(critic_loss(learned.critic, found, settings)),
         ]
 
     assert losses(padded) == pytest.approx(losses(short))
@@ -197,15 +395,23 @@ def same(first: Any, second: Any) -> bool:
     return all(np.array_equal(one, other) for one, other in pairs)
 
 
-def test_n_steps_above_the_length_of_all_episodes_are_monte_carlo() -> None:
-    found = []
-    for n_steps in (0, 1000, 5):
-        trainer = Trainer(small(n_steps=n_steps))
-        found.append(trainer.train(trainer.start()))
-    assert same((found[0].actor, found[0].critic), (found[1].actor, found[1].critic))
-    assert found[0].curve[-1].updates == 2  # one for each generation
-    assert not same(found[0].actor, found[2].actor)
-    assert found[2].curve[-1].updates > 6
+def test_whole_episodes_are_learned_from_at_once_and_steps_of_them_often() -> None:
+    trainer = Trainer(small(n_steps=0, episodes=12))
+    whole = trainer.train(trainer.start())
+    assert [point.episodes for point in whole.curve] == [4, 8, 12]
+    assert [point.updates for point in whole.curve] == [1, 2, 3]
+    trainer = Trainer(small(n_steps=5, episodes=12))
+    parts = trainer.train(trainer.start())
+    assert parts.curve[-1].updates == parts.rounds > 2 * whole.rounds
+
+
+def test_a_batch_has_actions_of_all_phases_of_episodes() -> None:
+    settings = small(envs=32, n_steps=10, episodes=200)
+    trainer = Trainer(settings)
+    now = trainer.train(trainer.start()).world["counts"][:, world.NOW]
+    arriving = now < settings.arrival_steps
+    assert 8 <= arriving.sum() <= 28
+    assert len(set(now.tolist())) > 8
 
 
 def test_a_training_that_goes_on_from_its_checkpoint_ends_as_one_that_was_not_stopped(
@@ -216,14 +422,16 @@ def test_a_training_that_goes_on_from_its_checkpoint_ends_as_one_that_was_not_st
     save_progress(path, first.train(first.start()), first.settings)
     trainer = Trainer(small(episodes=16))
     before = load_progress(path, trainer)
-    assert before.episodes == 8
+    done = before.episodes
+    assert done >= 8
     gone_on = trainer.train(before)
     whole = Trainer(small(episodes=16))
     through = whole.train(whole.start())
-    assert gone_on.episodes == through.episodes == 16
-    assert same((gone_on.actor, gone_on.critic), (through.actor, through.critic))
+    assert gone_on.episodes == through.episodes > done
+    assert same(gone_on.learned, through.learned)
+    assert same(gone_on.world, through.world)
     lines = curve_csv(gone_on.curve).splitlines()
-    assert len(lines) == 1 + 4
+    assert len(lines) == 1 + len(through.curve)
     assert lines[0].startswith("episodes,steps,updates,cpu_s,mean_return,mean_slowdown")
 
 
@@ -244,7 +452,7 @@ def test_rewards_are_what_their_names_say() -> None:
 def test_a_mask_keeps_the_agent_from_what_cannot_be_placed(masked: bool) -> None:
     settings = small(masked=masked)
     trainer = Trainer(settings)
-    actor = trainer.start().actor
+    actor = trainer.start().learned.actor
     # the third slot is the agent's favourite
     actor["last_bias"] = jnp.asarray([0.0, 1.0, 2.0, 50.0])
     chosen: list[bool] = []
@@ -256,31 +464,24 @@ def test_a_mask_keeps_the_agent_from_what_cannot_be_placed(masked: bool) -> None
         chosen.extend(bool(allowed[row, action]) for row, action in enumerate(actions))
         return actions
 
-    play(settings, unseen_sequences(settings.mix, 5, 12), watched, 60)
+    play(settings, unseen_sequences(settings.mix, 5, 12), watched)
     assert all(chosen) == masked
 
 
-def test_an_actor_that_places_nothing_is_worse_than_any_other() -> None:
-    trainer = Trainer(small())
-    actor = trainer.start().actor
-    actor["last_bias"] = jnp.asarray([99.0, 0.0, 0.0, 0.0])
-    assert trainer.slowdown(actor, trainer.validation) == float("inf")
-
-
 @pytest.mark.parametrize("rule", ["sjf", "hold", "tetris", "random"])
-def test_rules_end_all_jobs_of_the_validation_sequences_in_time(rule: str) -> None:
+def test_rules_place_all_jobs_of_the_validation_sequences_in_time(rule: str) -> None:
     trainer = Trainer(A2cTraining(mix=JobMix(rate=0.9), network=NetworkKind.COMPACT, validation=50))
-    chooser = baseline(rule, 1)
-    played = play(trainer.settings, trainer.validation, chooser, trainer.max_validation_steps)
-    assert (played.jobs == played.arrived).all()
+    found = play(trainer.settings, trainer.validation, baseline(rule, 1))
+    assert (found.jobs == found.arrived).all()
+    assert found.unplaced.sum() == 0
 
 
-def test_without_a_validated_actor_the_last_one_is_the_result() -> None:
+def test_before_a_validation_the_present_actor_is_the_result() -> None:
     trainer = Trainer(small(episodes=4))
     progress = trainer.train(trainer.start())
-    progress.best = trainer.start().actor
-    for validation, result in ((float("inf"), progress.actor), (9.0, progress.best)):
-        progress.curve[-1] = replace(progress.curve[-1], validation=validation)
+    progress.best = trainer.start().best
+    for validation, result in ((None, progress.learned.actor), (9.0, progress.best)):
+        progress.curve = [replace(progress.curve[-1], validation=validation)]
         assert progress.result is result
 
 
@@ -296,24 +497,33 @@ def test_rules_reach_the_figures_of_deeprms_environment_on_its_unseen_sequences(
     assert row.slowdown_to_sjf.mean == pytest.approx(13.743 - 7.383, abs=0.001)
     assert row.slowdown_to_sjf.low > 0.0
     assert row.wait.mean < row.turnaround.mean
-    assert row.unfinished == 0
+    assert row.unplaced == 0
     # placing within the horizon whatever fits is better than starting the shortest that fits now
     place = figures("place", play(settings, sequences, baseline("place", 0)), sjf)
     assert place.slowdown_to_sjf.high < 0.0
-    assert place.unfinished == 0
+    assert place.unplaced == 0
 
 
-def test_an_agent_that_places_nothing_has_no_figures() -> None:
+def test_jobs_that_an_agent_never_places_end_late_and_count() -> None:
     settings = small()
     sequences = unseen_sequences(settings.mix, 5, settings.arrival_steps)
     sjf = play(settings, sequences, baseline("sjf", 0))
-    idle = play(settings, sequences, lambda env, _: np.zeros(env.num_envs, np.int64), 60)
+    idle = play(settings, sequences, lambda env, _: np.zeros(env.num_envs, np.int64))
+    assert (idle.jobs == sjf.jobs).all()
+    assert (idle.unplaced == idle.jobs).all()
     found = figures("a2c", idle, sjf)
-    assert found.jobs == 0
-    assert found.unfinished == sjf.jobs.sum()
-    document = found.document
+    assert found.unplaced == sjf.jobs.sum()
+    # each waits from its arrival to 8 times the 12 steps with arrivals, or longer
+    assert found.wait.mean > 8 * 12 - 12
+
+
+def test_sequences_without_a_job_have_no_figures() -> None:
+    settings = small()
+    nothing = Sequences(np.zeros((3, 12), np.int64), np.zeros((3, 12, 2), np.int64))
+    sjf = play(settings, nothing, baseline("sjf", 0))
+    document = figures("a2c", sjf, sjf).document
     assert document["slowdown"] is document["slowdown_to_sjf"] is document["wait"] is None
-    assert figures("sjf", sjf, sjf).document["slowdown"] is not None
+    assert mean_slowdown(sjf) == 1.0
 
 
 def test_long_episodes_are_not_cut() -> None:
@@ -335,8 +545,19 @@ def test_a_plot_without_matplotlib_is_refused_before_the_training(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_agent_learns_to_be_far_better_than_random_choices() -> None:
-    settings = small(episodes=320, envs=8, network=NetworkKind.CNN, actor_rate=0.003)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"network": NetworkKind.CNN, "actor_rate": 0.003},
+        {
+            "network": NetworkKind.JOBS, "critic": Critic.INFORMED, "epochs": 4,
+            "minibatch": 64, "actor_rate": 0.003,
+        },
+    ],
+    ids=lambda changes: str(changes["network"]),
+)  # fmt: skip
+def test_the_agent_learns_to_be_far_better_than_random_choices(changes: dict[str, Any]) -> None:
+    settings = small(episodes=320, envs=8, **changes)
     trainer = Trainer(settings)
     progress = trainer.train(trainer.start())
     sequences = unseen_sequences(settings.mix, 100, settings.arrival_steps)
@@ -344,7 +565,7 @@ def test_the_agent_learns_to_be_far_better_than_random_choices() -> None:
     agent = figures("a2c", play(settings, sequences, trainer.chooser(progress.best)), random)
     # ``figures`` compares with its last argument, here random choices
     error = (agent.slowdown_to_sjf.high - agent.slowdown_to_sjf.low) / (2 * 1.96)
-    assert agent.unfinished == 0
+    assert agent.unplaced == 0
     assert agent.slowdown_to_sjf.mean < -6 * error
 
 
@@ -352,8 +573,8 @@ def test_three_resources_and_other_queue_sizes_take_the_same_code() -> None:
     mix = JobMix(rate=0.5, resources=3, short=(1, 2), long=(3, 4), dominant=(2, 4), other=(1, 2))
     trainer = Trainer(small(mix=mix, slots=7, network=NetworkKind.CNN, episodes=4))
     progress = trainer.train(trainer.start())
-    assert progress.actor["last"].shape[1] == 8
-    assert progress.episodes == 4
+    assert progress.best["last"].shape[1] == 8
+    assert progress.episodes >= 4
 
 
 def run(*words: str) -> Result:
@@ -384,7 +605,10 @@ def settings_file(folder: Path, text: str) -> str:
         ('network = "dense"\nstride = 1', "stride: has no effect without convolutions"),
         ('network = "big"', "network: Invalid enum value 'big'"),
         ("place_when_idle = true\nmasked = false", "place_when_idle: has no effect"),
-        ("envs = 3\nsame_arrivals = 2", "envs: is 3: the last group of same_arrivals = 2"),
+        ("trace = -0.1", "trace: is -0.1"),
+        ("clip = 0", "clip: is 0.0"),
+        ("epochs = 0", "epochs: is 0"),
+        ("minibatch = -1", "minibatch: is -1"),
         ("stride = 3", "stride: is 3"),
         ("discount = 0", "discount: is 0.0"),
         ("discount = nan", "discount: is nan"),
@@ -451,15 +675,15 @@ def test_checkpoints_of_other_trainings_and_other_files_are_refused(tmp_path: Pa
         path.write_bytes(content)
         with pytest.raises(InvalidInput, match="is not a checkpoint of a training"):
             load_progress(path, trainer)
-    header = json.dumps({"format": 1, "settings": {}, "curve": 3})
+    header = json.dumps({"format": 2, "settings": {}, "curve": 3, "rounds": 0})
     np.savez(path, header=np.array(header))
     with pytest.raises(InvalidInput, match="is not a checkpoint of a training"):
         load_progress(path, trainer)
 
 
 def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("trainer", "networks"):
-        monkeypatch.delitem(sys.modules, f"edgeyard.training.a2c.{name}")
+    for name in ("trainer", "networks", "learning", "checkpoints"):
+        monkeypatch.delitem(sys.modules, f"edgeyard.training.a2c.{name}", raising=False)
     monkeypatch.setitem(sys.modules, "jax", None)
     monkeypatch.setattr("sys.argv", ["edgeyard"])
     found = refusal(run("--out", str(tmp_path / "out")))
@@ -495,7 +719,7 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     assert again.exit_code == 0, again.stderr
     assert f"going on from episode {done}" in again.stderr
     found = json.loads(again.stdout)
-    assert found["episodes"] == done + 10
+    assert found["episodes"] >= done + 10
     policies = [row["policy"] for row in found["judged"]]
     assert policies == ["a2c", "sjf", "tetris", "random", "place", "hold"]
     assert json.loads((out / "judged.json").read_text()) == found
@@ -513,30 +737,6 @@ def test_the_command_goes_on_after_a_kill_to_the_weights_of_an_uninterrupted_tra
     assert "belongs to a training with mix" in refused
 
 
-def test_imitation_makes_the_actor_act_like_the_teacher() -> None:
-    settings = small(
-        network=NetworkKind.COMPACT, episodes=480, imitation_episodes=480, envs=16, actor_rate=1e-3,
-        place_when_idle=True,
-    )  # fmt: skip
-    trainer = Trainer(settings)
-    before = trainer.start()
-    sequences = trainer.validation
-    teacher = baseline("hold", 0)
-    agreed = []
-    for actor in (before.actor, trainer.train(trainer.start()).actor):
-        choose = trainer.chooser(actor)
-        same: list[bool] = []
-
-        def watched(env: Any, images: Any) -> Any:
-            wanted = teacher(env, images)
-            same.extend((choose(env, images) == wanted).tolist())  # noqa: B023
-            return wanted
-
-        play(settings, sequences, watched)
-        agreed.append(np.mean(same))
-    assert agreed[1] > 0.9 > agreed[0]
-
-
 def test_a_guarded_agent_does_not_wait_while_the_cluster_is_idle() -> None:
     lengths, sizes = np.zeros((2, 12), dtype=np.int64), np.zeros((2, 12, 2), dtype=np.int64)
     lengths[0, 1], sizes[0, 1] = 5, (2, 1)  # the second environment has no job
@@ -552,37 +752,10 @@ def test_a_guarded_agent_does_not_wait_while_the_cluster_is_idle() -> None:
         assert masks_of(settings, env)[0, 0] == 1  # it is placed: waiting is allowed
 
 
-def test_what_the_arrivals_caused_cancels_out_among_environments_with_the_same_ones() -> None:
-    settings = small(envs=4, same_arrivals=2, network=NetworkKind.COMPACT)
-    env = ClusterVectorEnv(4, **settings.cluster())
-    images, _ = env.reset(seed=1)
-    key = jax.random.key(0)
-    actor = initial(key, settings, images.shape[1:], 4)
-    critic = initial(key, settings, images.shape[1:], 1)
-
-    def gradient(wanted: list[float]) -> Any:
-        found = Batch(
-            images=jnp.asarray(images)[None], masks=jnp.ones((1, 4, 4), dtype=jnp.int8),
-            actions=jnp.array([[0, 1, 0, 1]]), rewards=jnp.zeros((1, 4)),
-            ended=jnp.ones((1, 4), dtype=bool), weights=jnp.ones((1, 4)),
-            times=jnp.zeros((1, 4), dtype=int), last_images=jnp.asarray(images),
-            last_masks=jnp.ones((4, 4), dtype=jnp.int8), places=4.0,
-        )  # fmt: skip
-        slopes = jax.grad(actor_loss)(actor, critic, found, jnp.array([wanted]), settings)
-        return slopes["last_bias"]
-
-    first = gradient([1.0, 3.0, 5.0, 5.0])
-    # 100 more in both environments of the first group, 7 less in both of the second
-    assert np.allclose(first, gradient([101.0, 103.0, -2.0, -2.0]), atol=1e-5)
-    assert not np.allclose(first, gradient([3.0, 1.0, 5.0, 5.0]), atol=1e-3)
-
-
 def test_episodes_come_from_the_given_sequences() -> None:
-    settings = small(envs=2, episodes=2)
+    settings = small(envs=2, episodes=6)
     one = unseen_sequences(settings.mix, 1, settings.arrival_steps, 5)
     trainer = Trainer(settings, sequences=one, validation=one)
-    jobs = int((one.lengths > 0).sum())
     progress = trainer.train(trainer.start())
-    assert progress.curve[-1].steps >= 2 * jobs
     assert trainer.validation is one
-    assert (trainer._env.clusters.state.lengths == one.lengths).any(axis=1).all()
+    assert (progress.world["lengths"] == one.lengths).all()

@@ -26,6 +26,9 @@ not better has learned nothing but not to wait. ``hold`` places the shortest vis
 within the horizon, a long one (longer than the mix's short jobs) only where no slot is empty or no
 job is placed: short jobs then find less of the cluster taken."""
 _RESAMPLES = 2000
+_SPANS = 8
+"""After so many times the steps with arrivals ``place`` acts instead of a policy, so that every job
+ends and counts; simple rules need up to five."""
 
 Choose = Callable[[ClusterVectorEnv, NDArray[np.float32]], Integers]
 """Returns the actions of all environments, from these and their images."""
@@ -48,13 +51,15 @@ class Totals(NamedTuple):
 
     Attributes:
         sums: (sequences, 3): over the jobs that ended: slowdowns, turnarounds and waits in steps.
-        jobs: How many ended.
+        jobs: How many ended; all but those that were lost because the backlog was full.
         arrived: How many arrived.
+        unplaced: How many ``place`` had to place, because the policy had not.
     """
 
     sums: Floats
     jobs: Integers
     arrived: Integers
+    unplaced: Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +87,9 @@ class PolicyFigures:
         turnaround: End - arrival, steps.
         wait: Start - arrival, steps.
         slowdown_to_sjf: Slowdown less that of ``sjf`` on the same sequences (paired).
-        jobs: That ended, over which the means are.
-        unfinished: Jobs that did not end: lost, or the episode was truncated.
+        jobs: Over which the means are.
+        unplaced: Of these, the jobs that ``place`` had to place after 8 times the steps with
+            arrivals, because the policy had not; and those that were lost, which are in no mean.
     """
 
     policy: str
@@ -92,7 +98,7 @@ class PolicyFigures:
     wait: Figure
     slowdown_to_sjf: Figure
     jobs: int
-    unfinished: int
+    unplaced: int
 
     @property
     def document(self) -> dict[str, object]:
@@ -129,34 +135,39 @@ def unseen_sequences(mix: JobMix, count: int, steps: int, seed: int = DEEPRM_SEE
     return Sequences(rows, sizes.reshape(count, steps, mix.resources))
 
 
-def play(
-    settings: A2cTraining, sequences: Sequences, choose: Choose, max_steps: int | None = None
-) -> Totals:
+def play(settings: A2cTraining, sequences: Sequences, choose: Choose) -> Totals:
     """Run each sequence until all of its jobs have ended.
+
+    Where jobs are left after `_SPANS` times the steps with arrivals, ``place`` goes on.
 
     Args:
         settings: Of the cluster.
         sequences: What arrives.
         choose: The actions.
-        max_steps: Steps of time after which an episode is cut; None: as in the training.
     """
     count = len(sequences.lengths)
-    options = settings.cluster()
-    if max_steps is not None:
-        options["max_steps"] = max_steps
-    env = ClusterVectorEnv(count, **options)
+    patience = _SPANS * settings.arrival_steps
+    env = ClusterVectorEnv(count, **{**settings.cluster(), "max_steps": 2 * patience})
     images, _ = env.reset(seed=0, options={"lengths": sequences.lengths, "sizes": sequences.sizes})
-    sums, jobs = np.zeros((count, 3)), np.zeros(count, dtype=np.int64)
-    running = np.ones(count, dtype=np.bool_)
+    sums, jobs, unplaced = np.zeros((count, 3)), *np.zeros((2, count), dtype=np.int64)
+    running, late = np.ones(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
+    state, place = env.clusters.state, baseline("place", 0)
     while running.any():
-        images, _, terminated, truncated, _ = env.step(choose(env, images))
+        now_late = state.counts[:, world.NOW] >= patience
+        new = running & now_late & ~late
+        waiting = state.counts[:, world.VISIBLE] + state.counts[:, world.BACKLOG]
+        unplaced[new], late = waiting[new], now_late
+        actions = choose(env, images)
+        if (running & late).any():
+            actions = np.where(late, place(env, images), actions)
+        images, _, terminated, truncated, _ = env.step(actions)
         ended = running & (terminated | truncated)
-        for place in np.flatnonzero(ended).tolist():
-            found = env.clusters.schedule(place)
-            jobs[place] = len(found.end)
-            sums[place] = found.slowdown.sum(), found.turnaround_s.sum(), found.wait_s.sum()
+        for row in np.flatnonzero(ended).tolist():
+            found = env.clusters.schedule(row)
+            jobs[row] = len(found.end)
+            sums[row] = found.slowdown.sum(), found.turnaround_s.sum(), found.wait_s.sum()
         running &= ~ended
-    return Totals(sums, jobs, (sequences.lengths > 0).sum(axis=1))
+    return Totals(sums, jobs, (sequences.lengths > 0).sum(axis=1), unplaced)
 
 
 def masks_of(settings: A2cTraining, env: ClusterVectorEnv) -> NDArray[np.int8]:
@@ -239,7 +250,7 @@ def figures(name: str, played: Totals, sjf: Totals) -> PolicyFigures:
         wait=by_measure[2],
         slowdown_to_sjf=_figure(means[0] - other_means[0], drawn[:, 0] - other_drawn[:, 0]),
         jobs=int(played.jobs.sum()),
-        unfinished=int((played.arrived - played.jobs).sum()),
+        unplaced=int((played.unplaced + played.arrived - played.jobs).sum()),
     )
 
 

@@ -24,6 +24,7 @@ class Critic(StrEnum):
 
     V = "v"  # the value of a state
     Q = "q"  # of an action in a state, the paper's equation 3: targets take the best next action
+    INFORMED = "informed"  # of a state with the time and all arrivals that are still to come
 
 
 class NetworkKind(StrEnum):
@@ -33,6 +34,7 @@ class NetworkKind(StrEnum):
     MAXPOOL = "maxpool"  # the same with a maximum over 2x2 after each convolution
     DENSE = "dense"  # flatten, then a dense layer of 64 units
     COMPACT = "compact"  # no image but DeepRM's compact observation, two dense layers of 64 units
+    JOBS = "jobs"  # no image: one small network scores each visible job, another one waiting
 
 
 class Reward(StrEnum):
@@ -50,27 +52,28 @@ class A2cTraining:
 
     Attributes:
         seed: Of all draws.
-        episodes: How many there are; rounded up to whole generations of ``envs``.
-        n_steps: Rewards that a return sums before the critic's estimate stands for the rest; the
-            agent learns after so many actions. 0: whole episodes (Monte Carlo).
-        critic: See `Critic`.
+        episodes: How many there are, at least.
+        n_steps: Actions in each environment after which the agent learns from them all; the
+            critic's estimate stands for what follows. 0: whole episodes (Monte Carlo).
+        critic: See `Critic`; ``informed`` has a network of its own, as that of ``jobs``.
         masked: Never choose what cannot be placed; otherwise such a choice lets time pass.
         place_when_idle: Never wait while no job is placed and one could be: every job then ends.
         network: See `NetworkKind`.
         reward: See `Reward`.
-        discount: Of the rewards, for each action; above 0, at most 1.
+        discount: Of the rewards, for each step of time; placements take none. Above 0, at most 1.
+        trace: Share by which a return trusts the rewards that follow, for each step of time, and
+            not the critic's estimate of them (lambda); 1: all rewards of the batch.
         actor_rate: Step of the actor's optimiser.
         critic_rate: Step of the critic's.
+        epochs: How often the agent learns from each action.
+        minibatch: Actions in each step of the optimisers, drawn anew in each epoch; 0: all.
+        clip: By how much the probability of an action may change, relative to what it was when it
+            was chosen, before the action counts no more (Schulman et al., "Proximal policy
+            optimization algorithms", 2017).
         entropy: Weight of the entropy of the actions, which keeps the agent exploring.
-        normalise: Divide the advantages of each update by their standard deviation.
-        same_arrivals: Environments that get the same arrivals; divides ``envs``. Their mean
-            advantage at a step of time is subtracted from each one's (DeepRM's baseline), so that
-            what the arrivals caused cancels out. 1: none.
-        imitation_episodes: Episodes at the beginning in which the rule ``hold`` acts: the actor
-            learns to choose what it does, at ten times ``actor_rate``, and the critic learns as in
-            all others (DeepRM's supervised start).
+        normalise: Divide the advantages by their standard deviation.
         anneal: Let both rates and the entropy's weight fall linearly to 0 over the episodes.
-        envs: Episodes that run at the same time; one generation.
+        envs: Episodes that run at the same time; each is followed by the next one.
         validation: Sequences on which the best actor is chosen.
         stride: Of both convolutions of ``cnn``. The paper states none; 2 costs far less than 1.
         mix: What arrives.
@@ -89,15 +92,17 @@ class A2cTraining:
     place_when_idle: bool = False
     network: NetworkKind = NetworkKind.CNN
     reward: Reward = Reward.SLOWDOWN
-    discount: float = 0.99
-    actor_rate: float = 5e-5
-    critic_rate: float = 2e-4
+    discount: float = 1.0
+    trace: float = 0.97
+    actor_rate: float = 1e-3
+    critic_rate: float = 1e-3
+    epochs: int = 1
+    minibatch: int = 0
+    clip: float = 0.2
     entropy: float = 0.01
     normalise: bool = False
-    same_arrivals: int = 1
-    imitation_episodes: int = 0
     anneal: bool = False
-    envs: int = 8
+    envs: int = 16
     validation: int = 20
     stride: int = 2
     mix: JobMix = field(default_factory=JobMix)
@@ -118,9 +123,9 @@ class A2cTraining:
             ("episodes", self.episodes, 1, 10_000_000),
             ("n_steps", self.n_steps, 0, 100_000),
             ("envs", self.envs, 1, 1024),
-            ("imitation_episodes", self.imitation_episodes, 0, self.episodes),
             ("validation", self.validation, 1, 1000),
-            ("same_arrivals", self.same_arrivals, 1, self.envs),
+            ("epochs", self.epochs, 1, 100),
+            ("minibatch", self.minibatch, 0, 1_000_000),
             ("stride", self.stride, 1, 2),
             ("slots", self.slots, 1, 100),
             ("resources", self.mix.resources, 1, 10),
@@ -128,13 +133,11 @@ class A2cTraining:
         ):
             if not low <= value <= high:
                 raise InvalidInput.at(name, f"is {value}", f"{low} to {high}")
-        if self.envs % self.same_arrivals:
-            size = self.same_arrivals
-            reason = f"is {self.envs}: the last group of same_arrivals = {size} would be smaller"
-            raise InvalidInput.at("envs", reason, f"a multiple of {size}")
         for name, number, above in (
             ("rate", self.mix.rate, 0.0),
             ("discount", self.discount, 0.0),
+            ("trace", self.trace, -math.ulp(0.0)),
+            ("clip", self.clip, 0.0),
             ("actor_rate", self.actor_rate, 0.0),
             ("critic_rate", self.critic_rate, 0.0),
             ("entropy", self.entropy, -math.ulp(0.0)),
@@ -145,6 +148,11 @@ class A2cTraining:
         if self.place_when_idle and not self.masked:
             reason = "has no effect with masked = false"
             raise InvalidInput.at("place_when_idle", reason, "one of them")
+
+    @property
+    def has_no_image(self) -> bool:
+        """Whether the network sees something else than the paper's image."""
+        return self.network in (NetworkKind.COMPACT, NetworkKind.JOBS)
 
     @property
     def max_steps(self) -> int:
@@ -167,7 +175,7 @@ class A2cTraining:
             "visible_penalty": of_waiting,
             "backlog_penalty": of_waiting,
             "idle_penalty": -1.0 if is_utilisation else 0.0,
-            "observation": "compact" if self.network is NetworkKind.COMPACT else "image",
+            "observation": "compact" if self.has_no_image else "image",
         }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 import tomllib
 from collections.abc import Callable
@@ -48,7 +47,7 @@ JUDGED_COLUMNS = (
     Column(title="95 % INTERVAL", of=field("to_sjf_interval"), right=True, whole=True, yields=4),
     Column(title="COMPLETION", of=field("completion"), right=True, whole=True, yields=1),
     Column(title="WAIT", of=field("wait"), right=True, whole=True, yields=2),
-    Column(title="UNFINISHED", of=field("unfinished"), right=True, whole=True),
+    Column(title="UNPLACED", of=field("unplaced"), right=True, whole=True),
 )
 
 
@@ -87,7 +86,8 @@ def a2c(
     on validation sequences is judged on 100 sequences that no training has seen, next to shortest
     job first, Tetris, random choices, `place` (any job that fits within the horizon) and `hold`
     (the shortest; a long one only if no slot is empty or nothing is placed). TO SJF is the
-    difference of the slowdowns. Intervals are bootstraps of the sequences. Times are steps.
+    difference of the slowdowns. Intervals are bootstraps of the sequences. Times are steps. Jobs
+    that a policy leaves UNPLACED are placed by `place` in the end, and count with that delay.
 
     A training that was stopped goes on where it was when the same command runs again, also for
     more episodes than before, except with anneal = true; one that is finished is judged again.
@@ -121,12 +121,6 @@ def a2c(
     if as_json:
         emit_json(document)
         return
-    if document["validation_slowdown"] is None:
-        echo(
-            "edgeyard: no actor ended all jobs of the validation sequences: the last one is "
-            "judged; train for more episodes, or with other rates",
-            err=True,
-        )
     show(table([judged_row(each) for each in found], JUDGED_COLUMNS, console().width))
     last = progress.curve[-1]
     show(
@@ -150,19 +144,19 @@ def _table(path: Path | None) -> dict[str, Any]:
 
 
 def _train(trainer: Trainer, out: Path, advanced: Callable[[str, float], None]) -> Progress:
-    from edgeyard.training.a2c import trainer as training
+    from edgeyard.training.a2c import checkpoints
 
     checkpoint = out / CHECKPOINT
     progress = trainer.start()
     if checkpoint.exists():
-        progress = training.load_progress(checkpoint, trainer)
+        progress = checkpoints.load_progress(checkpoint, trainer)
         echo(f"edgeyard: going on from episode {progress.episodes} of {checkpoint}", err=True)
     began = time.monotonic()
 
     def saved(progress: Progress) -> None:
-        write_output(out / CURVE, "--out", training.curve_csv(progress.curve))
+        write_output(out / CURVE, "--out", checkpoints.curve_csv(progress.curve))
         try:
-            training.save_progress(checkpoint, progress, trainer.settings)
+            checkpoints.save_progress(checkpoint, progress, trainer.settings)
         except OSError as error:
             raise InvalidInput.at(
                 "--out", f"{checkpoint} can't be written: {reason_of(error)}", "a folder with room"
@@ -170,31 +164,25 @@ def _train(trainer: Trainer, out: Path, advanced: Callable[[str, float], None]) 
         last = progress.curve[-1]
         echo(
             f"edgeyard: episode {last.episodes} of {trainer.settings.episodes}, mean slowdown "
-            f"{last.mean_slowdown:.2f}, validation {_validation(last.validation)}, best "
-            f"{_validation(progress.best_validation)}, {time.monotonic() - began:.0f} s",
+            f"{last.mean_slowdown:.2f}, validation {last.validation:.2f}, best "
+            f"{progress.best_validation:.2f}, {time.monotonic() - began:.0f} s",
             err=True,
         )
 
     return trainer.train(progress, saved, lambda share: advanced("training", share))
 
 
-def _validation(slowdown: float | None) -> str:
-    finished = slowdown is not None and math.isfinite(slowdown)
-    return f"{slowdown:.2f}" if finished else "with unfinished jobs"
-
-
 def _document(
     settings: A2cTraining, progress: Progress, found: list[PolicyFigures], out: Path
 ) -> dict[str, Any]:
     last = progress.curve[-1]
-    best = progress.best_validation
     return {
         "settings": asdict(settings),
         "episodes": last.episodes,
         "steps": last.steps,
         "updates": last.updates,
         "cpu_s": round(last.cpu_s, 2),
-        "validation_slowdown": best if math.isfinite(best) else None,
+        "validation_slowdown": progress.best_validation,
         "sequences": JUDGED_SEQUENCES,
         "judged": [each.document for each in found],
         "checkpoint": str(out / CHECKPOINT),
@@ -209,7 +197,7 @@ def judged_row(found: PolicyFigures) -> dict[str, object]:
         return {
             **{column: "-" for column in ("slowdown", "to_sjf", "completion", "wait")},
             "policy": found.policy,
-            "unfinished": f"{found.unfinished}",
+            "unplaced": f"{found.unplaced}",
         }
     is_sjf = found.policy == "sjf"
     return {
@@ -220,5 +208,5 @@ def judged_row(found: PolicyFigures) -> dict[str, object]:
         "to_sjf_interval": "" if is_sjf else f"{to_sjf.low:+.2f} to {to_sjf.high:+.2f}",
         "completion": f"{found.turnaround.mean:.2f}",
         "wait": f"{found.wait.mean:.2f}",
-        "unfinished": f"{found.unfinished}",
+        "unplaced": f"{found.unplaced}",
     }
