@@ -300,8 +300,8 @@ def run_variant(
         judged = arrivals_of(options, settings).judged
         for rule in RULES:
             played.setdefault(rule, []).append(play(settings, judged, baseline(rule, seed)))
-        to_hold = mean_slowdown(played["a2c"][-1]) / mean_slowdown(played["hold"][-1])
-        runs.append({**result["run"], "to_hold": round(to_hold, 4)})
+        ratio = mean_slowdown(played["a2c"][-1]) / mean_slowdown(played["hold"][-1])
+        runs.append({**result["run"], "to_hold": round(ratio, 4)})
     sums = {policy: joined(parts) for policy, parts in played.items()}
     rows = {policy: figures(policy, each, sums["sjf"]) for policy, each in sums.items()}
     to_hold = slowdown_ratio(sums["a2c"], sums["hold"])

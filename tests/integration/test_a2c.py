@@ -203,10 +203,10 @@ def after_learning(
     weights = Weights(settings.actor_rate, settings.critic_rate, settings.entropy)
     rng = np.random.default_rng(5)
 
-    @jax.jit
-    def choose(actor: Any, images: Any, masks: Any) -> Any:
+    def shares(actor: Any, images: Any, masks: Any) -> Any:
         return jax.nn.log_softmax(allowed_logits(actor, images, masks, settings))
 
+    choose = jax.jit(shares)
     for number in range(batches):
         some = played(choose, learned.actor, states, follow, rng)
         learned = learn(learned, some, jax.random.key(number), weights)

@@ -244,13 +244,16 @@ def learner(settings: A2cTraining) -> Learn:
         ]
         carry = (now, whole, weights)
         (after, _, _), _ = lax.scan(step, carry, jnp.concatenate(orders))
-        return after
+        found: Learned = after
+        return found
 
-    return jax.jit(learn)
+    compiled: Learn = jax.jit(learn)
+    return compiled
 
 
 def _moved(params: Params, change: Any, rate: float) -> Params:
-    return jax.tree.map(lambda value, step: value - rate * step, params, change)
+    moved: Params = jax.tree.map(lambda value, step: value - rate * step, params, change)
+    return moved
 
 
 def updates_of(settings: A2cTraining, actions: int) -> int:

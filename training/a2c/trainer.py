@@ -337,8 +337,8 @@ class Trainer:
             weights=np.zeros_like(rows[-1].weights), terminated=np.ones(settings.envs, np.bool_)
         )
         rows += [nothing] * (padded - len(rows))
-        columns = (np.stack(each) for each in zip(*rows, strict=True))
-        return Batch(*columns, last_given=given, last_masks=masks_of(settings, env))
+        columns: list[Any] = [np.stack(each) for each in zip(*rows, strict=True)]
+        return Batch(*(*columns, given, masks_of(settings, env)))
 
     def _row(
         self, actor: Params, seen: Images, given: Images, random: np.random.Generator
