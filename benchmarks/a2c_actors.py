@@ -1,4 +1,4 @@
-"""The trained actors of the experiment ``rates``, one for each arrival rate.
+"""Trained actors, one for each arrival rate; the committed ones imitated ``hold`` at first.
 
 ``python -m benchmarks.a2c_actors`` takes, of each rate, the seed that was best on the validation
 sequences from ``build/a2c`` and writes ``benchmarks/data/a2c_actors.npz``: parameters in half
