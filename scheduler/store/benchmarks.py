@@ -13,6 +13,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    TextClause,
     Update,
     and_,
     bindparam,
@@ -442,7 +443,7 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
     return found
 
 
-def _is_point(which: BenchmarkFilter) -> Sequence[ColumnElement[bool]]:
+def _is_point(which: BenchmarkFilter) -> Sequence[ColumnElement[bool] | TextClause]:
     """Return the conditions of points, by which a database reads these in the order of series.
 
     One lineage of all users is read by its own index.
