@@ -147,7 +147,7 @@ def _outlook(
     none = np.zeros((int(kept.sum()), 0))
     pools = of_class[batch.class_of_job]
     here = _Arrivals(
-        ids=[each.benchmark_id for each in (*pending, *running)],
+        ids=[each.benchmark_id for each in pending] + [each.benchmark_id for each in running],
         pools=np.concatenate((pools, of_board[boards])),
         # when those that run were submitted is not known any more
         ago_s=np.concatenate((ages, elapsed_s)),

@@ -148,7 +148,7 @@ def model_of_check(check: Check, side: str) -> str:
     """Return the hash of the model of one side of a check; "": it has none."""
     kept = check.versions[side]["files"]
     files: Sequence[Mapping[str, object]] = kept if isinstance(kept, list) else []
-    return next((str(each["sha256"]) for each in files if FileRole(each["role"]).is_model), "")
+    return next((str(each["sha256"]) for each in files if FileRole(str(each["role"])).is_model), "")
 
 
 def _measured(version: Version, check: Check) -> MeasuredVersion:

@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0077"
-down_revision = "0074"
+revision = "0076"
+down_revision = "0075"
 
 _POINT = sa.text("status = 'completed' AND series IS NOT NULL AND target_uid IS NOT NULL")
 _DUE = sa.text("due_since IS NOT NULL")
