@@ -280,10 +280,11 @@ def test_the_published_traces_are_read_whole(tmp_path: Path) -> None:
     nodes = trace("alibaba_openb_node_list_all_node.csv.gz")
     pods = trace("alibaba_openb_pod_list_default.csv.gz")
     found = {}
-    for source, options in (
-        (supercloud, []),
-        (pods, ["--nodes", nodes]),
-    ):
+    everything: tuple[tuple[Path, tuple[str | Path, ...]], ...] = (
+        (supercloud, ()),
+        (pods, ("--nodes", nodes)),
+    )
+    for source, options in everything:
         path = tmp_path / source.name
         shutil.copy(source, path)
         scenario, _ = imported(path, *options)

@@ -41,6 +41,7 @@ def arrivals(
         ages,
         np.full(count, np.nan),
         batch=build_batch(snapshot_of(BOARDS), jobs, NOW, 0, knowledge),
+        base_priorities=None,
         holders=holders,
     )
     assert queue.outlook is not None

@@ -8,7 +8,9 @@ from benchmarks.lookahead import TABLE, markdown, table
 from benchmarks.queue_models import WEIGHTS, rebuild
 from deploy.make_probe import TARGETS, make
 from edgeyard.plugins.queue_policies.learned_queue import SHIPPED
+from edgeyard.plugins.scorers.learned import SHIPPED as SCORERS
 from edgeyard.scheduler.engine import canaries
+from edgeyard.training.ste.training import load_trainable, new_model, write_model
 
 ROOT = Path(__file__).parents[2]
 PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
@@ -20,6 +22,15 @@ def test_the_learned_queue_policies_are_rebuilt_byte_for_byte(tmp_path: Path) ->
     shipped = {each.name: each.read_bytes() for each in SHIPPED.iterdir()}
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == shipped
     assert len(shipped) == 2 * len(json.loads(WEIGHTS.read_text()))
+
+
+def test_the_models_of_the_test_environment_are_rebuilt_byte_for_byte(tmp_path: Path) -> None:
+    """The trained one from the weights in its file: training takes half a minute."""
+    new_model("ste_untrained", tmp_path)
+    manifest, network = load_trainable(SCORERS / "ste_default.toml")
+    write_model(tmp_path / "ste_default.toml", manifest, network)
+    shipped = {each.name: each.read_bytes() for each in SCORERS.iterdir()}
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == shipped
 
 
 def test_no_other_model_file_is_in_the_package() -> None:
@@ -38,7 +49,7 @@ def test_no_other_model_file_is_in_the_package() -> None:
             for each in (ROOT / name).rglob(f"*.{ending}")
         }
     of_canaries = {each.path for each in canaries.SHIPPED}
-    shipped = {*TARGETS, *of_canaries, *SHIPPED.glob("*.onnx")}
+    shipped = {*TARGETS, *of_canaries, *SHIPPED.glob("*.onnx"), *SCORERS.glob("*.onnx")}
     assert {each.resolve() for each in found} == {each.resolve() for each in shipped}
     for target, widths in TARGETS.items():
         assert target.read_bytes() == make(widths)

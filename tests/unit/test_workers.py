@@ -90,7 +90,7 @@ class TestIsolated(ScorerContract):
 
 def test_a_scorer_says_the_same_in_its_own_process_as_in_ours(workers: Workers) -> None:
     isolated = workers.scorer("fastest", FASTEST, {})
-    assert (isolated.objective, isolated.kind) == ("run time", ScorerKind.HEURISTIC)
+    assert (isolated.objective, isolated.kind) == ("run time", ScorerKind.HISTORY)
     asked = replace(PAIRS, budget_s=60.0)
     ours = Fastest().score(BATCH, asked)
     assert np.array_equal(isolated.score(BATCH, asked), ours, equal_nan=True)
