@@ -61,6 +61,7 @@ NOT_RUN = (
         r"^learn outcomes\b|^models (compare|promote|retrain|rollback|show)\b",
         "needs a hundred runs or a model: tests/integration/test_models.py",
     ),
+    (r"--alerts mail\b", "needs a mail server: tests/integration/test_alerts.py"),
     (r"--cron-by nomad\b", "needs a Nomad: tests/acceptance/test_nomad_recurring.py"),
     (r"--soak 30m\b", "runs for half an hour: tests/acceptance/test_loads.py"),
     (r"--load server\b", "fails where no rate keeps the bound: tests/acceptance/test_loads.py"),
