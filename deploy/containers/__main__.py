@@ -25,7 +25,7 @@ SERVER = "edgeyard"
 NAMES = (RUNNER, SERVER)
 
 _RUNNER_EXTRAS = ("ort", "tflite", "openvino", "ncnn", "ort-genai", "images")
-_SERVER_EXTRAS = ("server", "postgres", "s3", "onnx")
+_SERVER_EXTRAS = ("server", "postgres", "s3", "onnx", "ste")
 _USER = f"{rootfs.USER_ID}:{rootfs.USER_ID}"
 _PYTHON = "/usr/bin/python3"
 
