@@ -197,7 +197,10 @@ class Lab:
         if action == "check" and len(words) > 1:
             words += ["--budget", "0.1"]  # what it decides is tested elsewhere
         if action == "submit" and "--precision" in words:
-            words += ["--user-time", "5"]
+            words += [
+                "--user-time",
+                "15",
+            ]  # 5 s are over before an engine is loaded on a busy machine
         return words
 
 
