@@ -30,6 +30,7 @@ def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         result_limit_bytes=3 * 2**20,
         dataset_limit_bytes=5 * 2**20,
         model_limit_bytes=5 * 2**20,
+        language_model_limit_bytes=5 * 2**20,
     ) as found:
         found.upload()
         yield found
