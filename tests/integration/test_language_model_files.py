@@ -139,7 +139,7 @@ def test_its_page_lists_it_with_its_role(api: Api) -> None:
     benchmark_id = api.submit(**GENAI)
     sha256 = stored(api, benchmark_id).model_sha256 or ""
     shown = " ".join(as_(api).get(f"/ui/benchmarks/{benchmark_id}").text.split())
-    file = r'llama\.zip</bdi> <span class="hint">language model, [0-9.]+ KiB, SHA-256 '
+    file = r'llama\.zip <span class="hint">language model, [0-9.]+ KiB, SHA-256 '
     assert re.search(file + sha256[:8], shown)
 
 
