@@ -151,9 +151,6 @@ def test_what_people_write_about_acts_and_links_is_text(api: Api) -> None:
     made = api.as_().post("/v1/subscriptions", json=subscription)
     assert made.status_code == 201, made.text
     shown(as_(api), "/ui/subscriptions")
-    cancelled = api.as_().post(f"/v1/benchmarks/{benchmark_id}/cancel", json={"reason": HOSTILE})
-    assert cancelled.is_success, cancelled.text
-    shown(as_(api), f"/ui/benchmarks/{benchmark_id}")
 
 
 def test_a_name_of_somebody_who_waits_is_text(api: Api) -> None:
