@@ -459,7 +459,7 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
     early = lab.submit(user_priority=1)
     lab.clock.forward(1)
     late = lab.submit(user_priority=9)
-    fifo = OWN.replace('queue_policy = "priority_age"', 'queue_policy = "fifo"')
+    fifo = OWN.replace('queue_policy = "priority_response"', 'queue_policy = "fifo"')
     assert fifo.count("fifo") > DEFAULT.count("fifo")
     with lab.store.write() as uow:
         uow.board_overrides.put(
