@@ -390,7 +390,7 @@ def test_an_operator_reads_who_did_what_when_from_where_and_why(api: Api) -> Non
     browser.post(f"{where}/resume", where)
     assert '<a href="/ui/events?board=rpi5-0001-0001">' in browser.get(where).text
     shown = browser.get("/ui/events?board=rpi5-0001-0001&type=board.drained").text
-    for text in ("loud fan", "drained", "→", "127.0.0.1", "page", " UTC</time>"):
+    for text in ("Reason: <bdi>loud fan", "drained", "→", "127.0.0.1", "page", " UTC</time>"):
         assert text in shown
     assert "no → yes" in shown
     assert "A drained board was put back" not in shown

@@ -151,6 +151,9 @@ def test_what_people_write_about_acts_and_links_is_text(api: Api) -> None:
     made = api.as_().post("/v1/subscriptions", json=subscription)
     assert made.status_code == 201, made.text
     shown(as_(api), "/ui/subscriptions")
+    page = f"/ui/benchmarks/{benchmark_id}"
+    assert as_(api).post(f"{page}/cancel", page, reason=HOSTILE).status_code == 303
+    assert "Cancelled by alice" in shown(as_(api), page)
 
 
 def test_a_name_of_somebody_who_waits_is_text(api: Api) -> None:

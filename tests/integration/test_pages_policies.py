@@ -100,7 +100,7 @@ def test_an_operator_promotes_a_model_reads_its_report_and_rolls_it_back(api: Ap
     assert "it is worse on rpi5" in retired.reason
     acts = browser.get("/ui/events?type=model.changed").text
     assert "Reason: it is worse on rpi5" in acts
-    assert "good " in acts
+    assert "Reason: <bdi>good " in acts
     assert f"model: failure/{version}" in acts, "which model is stated"
 
 
