@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ from edgeyard.scheduler.framework.batch import (
     PastArrivals,
     Places,
     Queue,
+    by_value,
     family_numbers,
+    is_board,
+    other_families,
     pairs_of,
 )
 from edgeyard.scheduler.framework.policy import PriorityMode
@@ -113,14 +117,9 @@ def build_queue(
 
 def _places(batch: Batch) -> Places:
     """Return the boards of each class's family that are online, or the one that it names."""
-    of_family = np.array(batch.families, dtype=np.str_)[:, None] == batch.board_families
-    fits = of_family & batch.snapshot.online
-    row_of_uid = batch.row_of_uid
-    for row, uid in enumerate(batch.target_uids):
-        if uid is not None:
-            there = row_of_uid.get(uid)
-            fits[row] &= np.arange(batch.shape[1]) == there
-    return Places(batch=batch, pairs=pairs_of(fits))
+    named = by_value(batch, batch.target_uids, partial(is_board, batch))
+    fits = ~other_families(batch) & named & batch.snapshot.online
+    return Places(batch=batch, pairs=pairs_of(np.broadcast_to(fits, batch.shape)))
 
 
 def _outlook(
