@@ -12,7 +12,7 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parseaddr
 from pathlib import Path
 from typing import Literal, Self
@@ -67,6 +67,14 @@ def setting_of(quota: str) -> str:
         return "run_max_" + quota.removeprefix("max_run_")
     return f"user_{quota}"
 
+
+_FILE_LIMITS: Mapping[FileRole, str] = {
+    FileRole.MODEL: "model_limit_bytes",
+    FileRole.LANGUAGE_MODEL: "language_model_limit_bytes",
+    FileRole.DATASET: "dataset_limit_bytes",
+    FileRole.ODT_CONFIG: "body_limit_bytes",
+}
+"""Settings that limit the size of a file, by its role."""
 
 ENGINE_SETTINGS = frozenset(
     {
@@ -787,12 +795,20 @@ class Settings(BaseSettings):
     @property
     def file_limits(self) -> Mapping[FileRole, int]:
         """Largest file of each role, bytes."""
-        return {
-            FileRole.MODEL: self.model_limit_bytes,
-            FileRole.LANGUAGE_MODEL: self.language_model_limit_bytes,
-            FileRole.DATASET: self.dataset_limit_bytes,
-            FileRole.ODT_CONFIG: self.body_limit_bytes,
-        }
+        return {role: getattr(self, name) for role, name in _FILE_LIMITS.items()}
+
+    def upload_limit(
+        self,
+        roles: Sequence[FileRole] = (FileRole.DATASET, FileRole.LANGUAGE_MODEL, FileRole.MODEL),
+    ) -> tuple[str, int]:
+        """Return the setting that limits a file whose role is not known yet, and its value, bytes.
+
+        Args:
+            roles: Those that the file may have; the largest of their limits holds.
+        """
+        names = [_FILE_LIMITS[role] for role in roles]
+        name = max(names, key=lambda each: getattr(self, each))
+        return name, getattr(self, name)
 
     @property
     def quotas(self) -> Quotas:

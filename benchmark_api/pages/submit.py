@@ -24,6 +24,7 @@ from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, whole_i
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields, receive_texts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import EdgeyardError, InvalidInput, NotAuthenticated
+from edgeyard.scheduler.model.benchmark import FileRole
 
 router = APIRouter(include_in_schema=False)
 
@@ -37,8 +38,8 @@ MAX_LINK = 4000
 """Characters of an address that keeps what was typed."""
 
 _FILE = "model_file"
-_LIMITS = ("model_limit_bytes", "language_model_limit_bytes")
-"""Which of them holds for the file, the form's other fields state."""
+_ROLES = (FileRole.MODEL, FileRole.LANGUAGE_MODEL)
+"""Roles that the file may have; the form's other fields state which."""
 _NOT_TYPED = ("csrf", "key", "next")
 
 
@@ -79,12 +80,12 @@ async def _submission(request: Request) -> _Submission:
         request.state.next_page = _link(kept)
         raise
     budget = await run_in_threadpool(files.upload_budget, context, caller)
-    limits = {_FILE: max(getattr(services.settings, name) for name in _LIMITS)}
+    setting, limit = services.settings.upload_limit(_ROLES)
     texts, received = await receive_fields(
         request,
         services.files,
-        limits,
-        " or ".join(_LIMITS),
+        {_FILE: limit},
+        setting,
         budget,
         max_parts=MAX_PARTS,
         of_page=True,

@@ -42,10 +42,10 @@ router = Router(prefix="/v1/files", tags=["files"])
 async def upload(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.UserFile]:
     """Upload a file (form field ``file``). The newest of a name is the one that it means."""
     services = context.services
-    limit = max(services.settings.file_limits.values())
+    setting, limit = services.settings.upload_limit()
     budget = await run_in_threadpool(upload_budget, context, caller)
     received = await receive_form(
-        request, services.files, limit, "dataset_limit_bytes", max_files=1, budget=budget
+        request, services.files, limit, setting, max_files=1, budget=budget
     )
     file = await run_in_threadpool(name_file, context, caller, received[0])
     location = {"Location": f"{services.public_url}/v1/files/{file.file_id}"}

@@ -88,9 +88,9 @@ def begin(
     _check_version(tus_resumable)
     name, sha256 = _metadata(upload_metadata)
     services = context.services
-    limit = max(services.settings.file_limits.values())
+    setting, limit = services.settings.upload_limit()
     if upload_length > limit:
-        raise TooLarge("the upload", limit, "dataset_limit_bytes")
+        raise TooLarge("the upload", limit, setting)
     upload = Upload(
         upload_id=f"upload-{secrets.token_hex(10)}",
         user_id=caller.user_id,

@@ -181,3 +181,34 @@ def test_a_language_model_that_was_deleted_is_reported_as_the_model(
     finally:
         moved.rename(path)
     assert error["pointer"] == "/model"
+
+
+@pytest.mark.parametrize(
+    "name", ["model_limit_bytes", "language_model_limit_bytes", "dataset_limit_bytes"]
+)
+def test_an_upload_over_the_largest_limit_names_the_setting_that_states_it(
+    tmp_path: Path, name: str
+) -> None:
+    settings = ("model_limit_bytes", "language_model_limit_bytes", "dataset_limit_bytes")
+    limits = dict.fromkeys(settings, 1000) | {name: 2000}
+    with running(tmp_path, **limits) as api:
+        whole = api.as_().post("/v1/files", files={"file": ("x.bin", bytes(2001))})
+        headers = {"Upload-Length": "2001", "Upload-Metadata": "filename eC5iaW4="}
+        begun = api.as_().post("/v1/uploads", headers=headers)
+    for answer in (whole, begun):
+        assert answer.status_code == 413, answer.text
+        limit = answer.json()["limit"]
+        assert (limit["name"], limit["value"]) == (name, 2000)
+
+
+def test_a_form_with_a_file_over_both_limits_of_models_names_the_larger_one(tmp_path: Path) -> None:
+    limits = {"model_limit_bytes": 2000, "language_model_limit_bytes": 1000}
+    with running(tmp_path, **limits) as api:
+        browser = as_(api)
+        refused = browser.http.post(
+            "/ui/submit",
+            data={"csrf": browser.csrf("/ui/submit")},
+            files={"model_file": ("x.onnx", bytes(2001))},
+        )
+    assert refused.status_code == 413
+    assert "over the limit of 2000 bytes (model_limit_bytes of" in refused.text
