@@ -610,11 +610,10 @@ def test_errors_of_pages_are_pages_and_those_of_the_api_are_not(api: Api) -> Non
     assert large.headers["content-type"].startswith("text/html")
     assert "The form is over the limit of 65536 bytes" in large.text
     assert "body_limit_bytes" not in large.text, "that setting is of other bodies"
-    for nobody in (Browser(api), browser):
-        absent = nobody.get("/ui/nowhere")
+    for visitor, signed_in in ((Browser(api), False), (browser, True)):
+        absent = visitor.get("/ui/nowhere")
         assert absent.status_code == 404
-        signed_in = 'action="/ui/sign-out"' in absent.text
-        assert signed_in == (nobody is browser), "whoever is signed in still is on such a page"
+        assert ('action="/ui/sign-out"' in absent.text) == signed_in
     refused = browser.post("/ui/boards/rpi4b-0001-0001/drain", "/ui")
     assert refused.status_code == 403
     assert "You are signed in as" in refused.text
