@@ -20,7 +20,7 @@ from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
 from tests.s3_service import stalled_later
 
-LATER = datetime.now(UTC) + timedelta(hours=1)
+LATER = datetime.now(UTC) + timedelta(days=1)
 LIMIT_S = 60.0
 
 
