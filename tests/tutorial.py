@@ -1,8 +1,9 @@
 """Runs a tutorial as a reader would: its files written, its commands typed, in order.
 
 A fenced block of ``sh`` is typed as it stands. In one of ``console`` what follows ``$ `` is typed;
-other lines are what it prints. A block whose first line is the comment ``# FILE`` is a file, and
-with ``# at the end of FILE`` goes there. Others are for reading only.
+other lines are what it prints, and one that ends with ``…`` is how a line of that begins. A block
+whose first line is the comment ``# FILE`` is a file, and with ``# at the end of FILE`` goes there.
+Others are for reading only.
 """
 
 from __future__ import annotations
@@ -83,9 +84,12 @@ def follow(
         failed = found[len(printed) - 1].typed
         raise AssertionError(f"{failed}exited with {shell.returncode}\n{printed[-1]}{reported[-1]}")
     for each, first, second in zip(found, printed, reported, strict=False):
-        lines = {_masked(line) for line in f"{first}\n{second}".splitlines()}
+        lines = [_masked(line) for line in f"{first}\n{second}".splitlines()]
         for line in each.shown:
-            assert _masked(line) in lines, f"{each.typed}shows {line!r}, but printed:\n{first}"
+            begin, more, _ = _masked(line).partition("…")
+            assert any(text.startswith(begin) if more else text == begin for text in lines), (
+                f"{each.typed}shows {line!r}, but printed:\n{first}"
+            )
     return printed[: len(found)]  # after the last mark comes nothing
 
 
