@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
 import typer
 
+from edgeyard.benchmark_api.cli.api import api_path, record
 from edgeyard.benchmark_api.cli.ci import ci_fields
 from edgeyard.benchmark_api.cli.job_flags import JobFlags, fields_of
 from edgeyard.benchmark_api.cli.output import (
@@ -92,10 +93,7 @@ def submit(
         changes = {**ci_fields(), **fields}
         cloned = _submit_clone(session, clone, job, changes, dry_run)
         if cloned is not None:
-            refused = _subscribe(session, [cloned], changes, alerts)
-            _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
-            if refused is not None:
-                raise refused
+            _answer(session, [cloned], wait, timeout_s, cancel_on_timeout, alerts)
         return
     description = _description(job, fields)
     _refuse_waiting_for_schedule(description, wait)
@@ -106,17 +104,11 @@ def submit(
         preview(session, description, upload)
         return
     submitted = session.client.submit_description(description, upload=upload)
-    refused = _subscribe(session, submitted, description, alerts)
-    _answer(session, submitted, wait, timeout_s, cancel_on_timeout)
-    if refused is not None:
-        raise refused
+    _answer(session, submitted, wait, timeout_s, cancel_on_timeout, alerts)
 
 
 def _subscribe(
-    session: Session,
-    submitted: Sequence[Benchmark],
-    description: Mapping[str, object],
-    channel: str | None,
+    session: Session, submitted: Sequence[Benchmark], channel: str | None
 ) -> ClientError | None:
     """Subscribe to the alerts of what was submitted, by a channel; None: do not.
 
@@ -130,7 +122,7 @@ def _subscribe(
     from edgeyard.scheduler.model.subscriptions import alert_types
 
     try:
-        for lineage in _lineages(session, submitted, description):
+        for lineage in _lineages(session, submitted):
             try:
                 session.client.subscribe(
                     "series", lineage, channel=channel, events=list(alert_types())
@@ -144,15 +136,13 @@ def _subscribe(
     return None
 
 
-def _lineages(
-    session: Session, submitted: Sequence[Benchmark], description: Mapping[str, object]
-) -> Sequence[str]:
+def _lineages(session: Session, submitted: Sequence[Benchmark]) -> Sequence[str]:
     """Return the lineages of the series of what was submitted."""
     first = submitted[0]
-    if stated := description.get("series"):
-        return [str(stated)]
     if first.schedule_id is not None:
-        return [str(description.get("name") or first.schedule_id)]
+        schedule = record(session.client.api.get(api_path("schedules", first.schedule_id)))
+        stated = record(schedule["description"])
+        return [str(stated.get("series") or stated.get("name") or first.schedule_id)]
     if first.campaign_id is not None:
         members = session.client.campaign(first.campaign_id)
     else:
@@ -221,22 +211,50 @@ def _answer(
     wait: bool,
     timeout_s: float | None,
     cancel_on_timeout: bool,
+    alerts: str | None = None,
 ) -> None:
+    """Print what was submitted, or its results if it is waited for, and subscribe to alerts.
+
+    Raises:
+        ClientError: The subscription was refused, which ends nothing before.
+    """
     for warning in dict.fromkeys(text for one in submitted for text in one.warnings):
         session.report(f"warning: {warning}")
-    if submitted and submitted[0].schedule_id is not None:
-        _answer_schedule(session, submitted[0])
-        return
-    campaign = submitted[0].campaign_id if submitted else None
-    if campaign is not None and len(submitted) == 1:  # a retry or a clone answers the first one
-        submitted = session.client.campaign(campaign)
+    refused = _subscribe(session, submitted, alerts)
     if wait:
-        if campaign is not None:
-            session.report(f"campaign {campaign}")
-        finish(session, submitted, timeout_s, cancel_on_timeout)
-        return
+        if refused is not None:
+            session.report(f"warning: no alerts are sent to you: {refused}")
+        _wait(session, submitted, timeout_s, cancel_on_timeout)
+    elif submitted and submitted[0].schedule_id is not None:
+        _answer_schedule(session, submitted[0])
+    else:
+        _print(session, submitted)
+    if refused is not None:
+        raise refused
+
+
+def _members(session: Session, submitted: list[Benchmark]) -> list[Benchmark]:
+    """Return all benchmarks of its campaign: a retry or a clone answers the first one alone."""
+    campaign = submitted[0].campaign_id if submitted else None
+    if campaign is None or len(submitted) > 1:
+        return submitted
+    return session.client.campaign(campaign)
+
+
+def _wait(
+    session: Session, submitted: list[Benchmark], timeout_s: float | None, cancel_on_timeout: bool
+) -> None:
+    submitted = _members(session, submitted)
+    if submitted and submitted[0].campaign_id is not None:
+        session.report(f"campaign {submitted[0].campaign_id}")
+    finish(session, submitted, timeout_s, cancel_on_timeout)
+
+
+def _print(session: Session, submitted: list[Benchmark]) -> None:
+    submitted = _members(session, submitted)
+    campaign = submitted[0].campaign_id if submitted else None
     rows = [{**one.as_json(), "campaign_id": one.campaign_id} for one in submitted]
-    if session.output is Output.JSON and len(submitted) == 1 and not submitted[0].campaign_id:
+    if session.output is Output.JSON and len(submitted) == 1 and not campaign:
         emit_json(submitted[0].as_json())
     elif session.output is Output.TABLE and len(submitted) == 1:
         echo(submitted[0].benchmark_id)

@@ -232,6 +232,31 @@ def test_alerts_of_a_series_are_subscribed_to_with_its_submission_or_on_its_page
     assert all(each["events"] == list(alert_types()) for each in found)
 
 
+def test_a_submission_that_is_waited_for_reports_at_once_that_its_alerts_were_refused(
+    api: Api, shell: None, tmp_path: Path
+) -> None:
+    model = tmp_path / "net.onnx"
+    model.write_bytes(a_model_file())
+    words = ["submit", "-m", str(model), "-r", "ort", "-t", "TYPE1", "--target", "rpi4b"]
+    found = run(*words, "--alerts", "mail", "--wait", "--timeout", "0.1")
+    assert found.exit_code == 4, found.output
+    refused, late = (found.stderr.index(text) for text in ("sends no mail", "resume with"))
+    assert refused < late
+
+
+def test_a_schedule_that_is_a_clone_has_the_series_of_the_name_that_it_keeps(
+    api: Api, shell: None
+) -> None:
+    hook = {"url": "https://example.org/hook"}
+    assert api.as_().put("/v1/users/alice/webhook", json=hook).is_success
+    benchmark_id = api.submit(model="old.onnx", name="every-night")
+    cron = ("--cron", "0 2 * * *", "--alerts", "webhook")
+    shown = run("submit", "--clone", benchmark_id, *cron)
+    assert shown.exit_code == 0, shown.output
+    topics = {each["about"] for each in api.as_().get("/v1/subscriptions").json()["items"]}
+    assert "every-night" in topics
+
+
 def test_pages_list_and_end_alerts_and_hide_nothing_in_names(api: Api) -> None:
     stored(api, "alert-5", key=key(lineage=f"net {HOSTILE}"))
     browser = as_(api)
