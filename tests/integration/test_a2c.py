@@ -405,6 +405,27 @@ def test_whole_episodes_are_learned_from_at_once_and_steps_of_them_often() -> No
     assert parts.curve[-1].updates == parts.rounds > 2 * whole.rounds
 
 
+def test_what_follows_a_cut_episode_is_estimated_of_the_state_in_which_it_was_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("edgeyard.training.a2c.settings._MAX_SPANS", 1)
+    monkeypatch.setattr("edgeyard.training.a2c.settings._MIN_MAX_STEPS", 1)
+    batches: list[Batch] = []
+
+    def kept(settings: A2cTraining) -> Any:
+        learn = learner(settings)
+        return lambda now, some, *others: batches.append(some) or learn(now, some, *others)
+
+    monkeypatch.setattr("edgeyard.training.a2c.trainer.learner", kept)
+    trainer = Trainer(small(n_steps=0, envs=1, episodes=1, network=NetworkKind.COMPACT))
+    trainer.train(trainer.start())
+    (whole,) = batches
+    (cut,) = np.flatnonzero(whole.truncated[:, 0] * whole.weights[:, 0])
+    assert cut + 1 < len(whole.given)  # rows were added, so that lengths differ less
+    assert np.array_equal(whole.given[cut + 1], whole.last_given)
+    assert np.array_equal(whole.masks[cut + 1], whole.last_masks)
+
+
 def test_a_batch_has_actions_of_all_phases_of_episodes() -> None:
     settings = small(envs=32, n_steps=10, episodes=200)
     trainer = Trainer(settings)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -103,14 +103,14 @@ class Progress:
         learned: Actor, critic, and the state of their optimisers.
         best: The actor that was best on the validation sequences.
         rounds: How often the agent has learned from a batch.
-        world: The environments' state, by name; empty before the first episode.
+        world: The environments' state, by name.
     """
 
     curve: list[Point]
     learned: Learned
     best: Params
     rounds: int = 0
-    world: dict[str, NDArray[Any]] = field(default_factory=dict)
+    world: dict[str, NDArray[Any]]
 
     @property
     def episodes(self) -> int:
@@ -332,13 +332,17 @@ class Trainer:
             running &= ~(row.terminated | row.truncated)
             seen = observed(settings, env, images)
             given = self._given(seen)
+        masks = masks_of(settings, env)
         padded = -(-len(rows) // _PADDING_STEPS) * _PADDING_STEPS if whole else len(rows)
         nothing = rows[-1]._replace(
-            weights=np.zeros_like(rows[-1].weights), terminated=np.ones(settings.envs, np.bool_)
+            given=given,
+            masks=masks,
+            weights=np.zeros_like(rows[-1].weights),
+            terminated=np.ones(settings.envs, np.bool_),
         )
         rows += [nothing] * (padded - len(rows))
         columns: list[Any] = [np.stack(each) for each in zip(*rows, strict=True)]
-        return Batch(*(*columns, given, masks_of(settings, env)))
+        return Batch(*(*columns, given, masks))
 
     def _row(
         self, actor: Params, seen: Images, given: Images, random: np.random.Generator
