@@ -696,7 +696,8 @@ def is_board(batch: Batch, target_uid: str | None) -> NDArray[np.bool_]:
     """Shape (boards,): the board of that name; all of them for None."""
     if target_uid is None:
         return np.ones(batch.shape[1], dtype=bool)
-    return np.arange(batch.shape[1]) == batch.row_of_uid.get(target_uid, NO_ROW)
+    found: NDArray[np.bool_] = np.arange(batch.shape[1]) == batch.row_of_uid.get(target_uid, NO_ROW)
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
