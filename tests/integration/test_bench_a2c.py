@@ -118,7 +118,11 @@ def test_a_variant_is_trained_judged_and_resumed(
     assert policies == ["a2c", "sjf", "tetris", "random", "place", "hold"]
     again, _ = run_variant("x", options, [1, 2])
     assert again == found  # from the checkpoints, with their processor times
-    assert "| quick | " in markdown({"variants": [found]})
+    agent, *rules = found["judged"]
+    of_rules = {row["policy"]: f"{row['slowdown']['mean']:.2f}" for row in rules}
+    (line,) = markdown({"variants": [found]}).splitlines()[2:]
+    assert line.startswith(f"| quick | {agent['slowdown']['mean']:.2f} (")
+    assert f"| {of_rules['hold']}, {of_rules['sjf']}, {of_rules['place']} |" in line
 
 
 def test_a_sweep_takes_the_learning_rate_that_was_best_on_validation_sequences(
@@ -180,7 +184,9 @@ def test_jobs_of_a_window_keep_order_sizes_and_distances() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", a2c_actors.RATES)
 def test_a_shipped_actor_gives_the_stated_slowdown_and_places_all_jobs(rate: float) -> None:
-    stated = a2c_actors.header()["actors"][f"{rate:g}"]
+    actors = a2c_actors.header()["actors"]
+    assert set(actors) == {f"{each:g}" for each in a2c_actors.RATES}
+    stated = actors[f"{rate:g}"]
     judged = a2c_actors.judged(rate)
     agent = judged["a2c"]
     assert agent.unplaced.sum() == 0

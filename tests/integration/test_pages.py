@@ -729,7 +729,7 @@ def test_who_waits_is_named_and_why_is_in_plain_words(api: Api) -> None:
     benchmark_id = api.submit(name="tonight", start_time=start)
     api.engine.order = (benchmark_id,)
     browser = as_(api, "operator")
-    assert "tonight</a>" in browser.get("/ui/queue").text
+    assert ">tonight</a>" in browser.get("/ui/queue").text
     browser.post(
         "/ui/boards/rpi4b-0001-0002/lease",
         "/ui/boards/rpi4b-0001-0002",
