@@ -49,8 +49,8 @@ def server() -> Iterator[UploadServer]:
 
 
 def task_of(folder: Path, server: UploadServer, model: Path = SQUEEZENET, **changes: Any) -> Task:
-    """Return a task on a board that is no slice of a machine."""
-    task = make_task(folder, server, model, **changes)
+    """Return a task on a board that is no slice of a machine, with time for a slow machine."""
+    task = make_task(folder, server, model, **{"user_time_s": 300.0, **changes})
     task.board["emulated"] = False
     return task
 
