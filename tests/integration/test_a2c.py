@@ -414,7 +414,12 @@ def test_what_follows_a_cut_episode_is_estimated_of_the_state_in_which_it_was_cu
 
     def kept(settings: A2cTraining) -> Any:
         learn = learner(settings)
-        return lambda now, some, *others: batches.append(some) or learn(now, some, *others)
+
+        def noted(now: Any, batch: Batch, *others: Any) -> Any:
+            batches.append(batch)
+            return learn(now, batch, *others)
+
+        return noted
 
     monkeypatch.setattr("edgeyard.training.a2c.trainer.learner", kept)
     trainer = Trainer(small(n_steps=0, envs=1, episodes=1, network=NetworkKind.COMPACT))
