@@ -118,7 +118,7 @@ def _dies_at(number: int, folder: Path, dataset: Path, url: str) -> bool:
             server.upload(dataset)
             made = _submit(server, url, key)
             benchmark_id = str(made["benchmark_id"])
-            server.wait(benchmark_id, timeout_s=60)
+            server.wait(benchmark_id)
         except (RuntimeError, OSError, http.client.HTTPException):
             life.wait(60)
         died = life.end() == 137
@@ -129,7 +129,7 @@ def _dies_at(number: int, folder: Path, dataset: Path, url: str) -> bool:
         again = _submit(server, url, key)
         assert benchmark_id in (None, again["benchmark_id"]), number
         benchmark_id = str(again["benchmark_id"])
-        ended = server.wait(benchmark_id, timeout_s=60)
+        ended = server.wait(benchmark_id)
         assert ended["status"] == "completed", (number, ended)
         listed = server.call("GET", "/v1/benchmarks?total=true")
         assert listed["total"] == 1, (number, listed)

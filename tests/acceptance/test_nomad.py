@@ -64,7 +64,7 @@ def test_a_benchmark_runs_on_the_decided_board_and_its_result_comes_back(
     server: Server, nomad_cluster: LoopbackNomad, model: str, pinned: bool
 ) -> None:
     benchmark_id = submit(server, model, **({"target_uid": BOARD} if pinned else {}))
-    ended = server.wait(benchmark_id, timeout_s=60)
+    ended = server.wait(benchmark_id)
     assert ended["status"] == "completed", ended["failure"]
     report = server.report(benchmark_id)
     assert report["inference_latency"]["p50"] > 0
@@ -129,7 +129,7 @@ def test_the_platform_s_example_starts_at_its_second_and_its_parent_ends(
         start_time=due.isoformat(),
         **({"target_uid": BOARD} if pinned else {"binding": "filtered"}),
     )
-    ended = server.wait(benchmark_id, timeout_s=60)
+    ended = server.wait(benchmark_id)
     assert ended["status"] == "completed", ended["failure"]
     attempt = attempt_of(ended)
     started = datetime.fromisoformat(str(attempt["started_at"]))
@@ -301,7 +301,7 @@ def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
         assert server.show(benchmark_id)["status"] == "scheduled"
     finally:
         nomad_cluster.call("DELETE", f"/v1/job/hog?purge=true&{where}")
-    ended = server.wait(benchmark_id, timeout_s=60)
+    ended = server.wait(benchmark_id)
     assert ended["status"] == "completed"
     assert ended["waiting_reason"] is None
 
@@ -377,7 +377,7 @@ def test_an_empty_database_beside_live_jobs_dispatches_nothing_and_cancels_nothi
     server: Server, nomad_cluster: LoopbackNomad, model: str, tmp_path: Path
 ) -> None:
     running = submit(server, model, target_uid=BOARD, nb_inference=1_000_000)
-    job_id = str(attempt_of(server.wait(running, ("running",), timeout_s=60))["job_id"])
+    job_id = str(attempt_of(server.wait(running, ("running",)))["job_id"])
     settings = settings_of(nomad_cluster, tmp_path / "inventory.json")
     other = start(tmp_path / "data", settings, ready="/livez")
     try:
@@ -391,7 +391,7 @@ def test_an_empty_database_beside_live_jobs_dispatches_nothing_and_cancels_nothi
         assert other.show(mine)["status"] == "pending"
         assert server.show(running)["status"] == "running"
         server.call("POST", f"/v1/benchmarks/{running}/cancel")
-        assert other.wait(mine, timeout_s=60)["status"] == "completed"
+        assert other.wait(mine)["status"] == "completed"
     finally:
         other.end()
     assert [each["JobID"] for each in allocations(nomad_cluster)].count(job_id) == 1
@@ -401,7 +401,7 @@ def test_a_benchmark_of_two_boards_waits_for_both_and_runs_on_both_at_the_same_t
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:
     single = submit(server, model, target_uid=BOARD, nb_inference=1_000_000, max_retries=0)
-    server.wait(single, ("running",), timeout_s=60)
+    server.wait(single, ("running",))
     body = {"model": model, "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
     made = server.call("POST", "/v1/benchmarks", {**body, "nb_inference": 20, "count": 2})
     ids = [str(each) for each in made["benchmark_ids"]]
@@ -437,10 +437,10 @@ def test_a_cancelled_benchmark_frees_its_board(
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:
     benchmark_id = submit(server, model, target_uid=BOARD, nb_inference=1_000_000)
-    server.wait(benchmark_id, ("running",), timeout_s=60)
+    server.wait(benchmark_id, ("running",))
     server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
     again = submit(server, model, target_uid=BOARD)
-    assert server.wait(again, timeout_s=60)["status"] == "completed"
+    assert server.wait(again)["status"] == "completed"
     assert server.show(benchmark_id)["status"] == "cancelled"
 
 
@@ -461,12 +461,12 @@ def test_an_urgent_benchmark_preempts_a_less_urgent_one_and_nomad_decides_nothin
         preemptible=True,
         preemptible_measuring=True,
     )
-    server.wait(victim, ("running",), timeout_s=60)
+    server.wait(victim, ("running",))
     urgent = submit(server, model, target_uid=BOARD, user_priority=10, job_completion_threshold=100)
     ended = server.wait(urgent, timeout_s=120)
     assert (ended["status"], ended["target_uid"]) == ("completed", BOARD), ended["failure"]
 
-    again = server.wait(victim, ("running",), timeout_s=60)
+    again = server.wait(victim, ("running",))
     attempts = again["attempts"]
     first, second = attempts
     assert first["failure"]["category"] == "preempted"
@@ -494,7 +494,7 @@ def test_an_urgent_benchmark_preempts_a_less_urgent_one_and_nomad_decides_nothin
     ]
     assert kinds[0].count("benchmark.preempted") == kinds[1].count("benchmark.preempts") == 1
     server.call("POST", f"/v1/benchmarks/{victim}/cancel")  # it would run for minutes
-    assert server.wait(victim, timeout_s=60)["status"] == "cancelled"
+    assert server.wait(victim)["status"] == "cancelled"
 
 
 def test_a_user_s_text_runs_as_it_was_written_or_is_refused_at_submission(
@@ -506,7 +506,7 @@ def test_a_user_s_text_runs_as_it_was_written_or_is_refused_at_submission(
     name = str(server.upload(odd)["name"])
     other = {"attribute": "os.name", "operator": "!=", "value": tag}
     benchmark_id = submit(server, name, target="x86", constraints=[other])
-    ended = server.wait(benchmark_id, timeout_s=60)
+    ended = server.wait(benchmark_id)
     assert ended["status"] == "completed", ended["failure"]
     job = nomad_job(nomad_cluster, str(attempt_of(ended)["job_id"]))
     task = job["TaskGroups"][0]["Tasks"][0]
@@ -522,7 +522,7 @@ def test_a_broken_model_fails_with_the_runner_s_own_words(server: Server, tmp_pa
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(MODEL.read_bytes().replace(b"\x04Relu", b"\x04Rel_"))
     benchmark_id = submit(server, str(server.upload(broken)["name"]))
-    ended = server.wait(benchmark_id, timeout_s=60)
+    ended = server.wait(benchmark_id)
     assert ended["status"] == "failed"
     failure = ended["failure"]
     assert failure["category"] == "engine_unsupported"

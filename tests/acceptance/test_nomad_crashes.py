@@ -61,7 +61,7 @@ def test_the_server_may_die_at_every_step_of_a_dispatch(
         server.upload(MODEL)
         server.upload(DATASET)
         # A server whose database knows no job does not begin while jobs of other rows are live.
-        assert server.wait(_submitted(server, "first"), timeout_s=60)["status"] == "completed"
+        assert server.wait(_submitted(server, "first"))["status"] == "completed"
         assert life.end() == 0
 
     def fired(threads: str) -> int:
@@ -93,13 +93,13 @@ def _dies_at(
     with a_life(folder / "data", number, threads=threads, port=port, environment=settings) as life:
         with contextlib.suppress(RuntimeError, OSError, http.client.HTTPException):
             server = life.ready()
-            server.wait(_submitted(server, key), timeout_s=60)
+            server.wait(_submitted(server, key))
         life.wait(0.2)
         died = life.end() == DIED
     with a_life(folder / "data", port=port, environment=settings) as life:
         server = life.ready()
         benchmark_id = _submitted(server, key)  # the same one, under the same key
-        ended = server.wait(benchmark_id, timeout_s=60)
+        ended = server.wait(benchmark_id)
         assert ended["status"] == "completed", (number, ended)
         attempts = attempts_of(ended)
         assert [each["failure"] for each in attempts if each["failure"] is None] == [None], ended

@@ -75,7 +75,7 @@ def test_a_board_behind_its_host_is_announced_measured_and_freed(
     assert board.left() == []
 
     again = submit(server, nb_inference=1_000_000)
-    server.wait(again, ("running",), timeout_s=60)
+    server.wait(again, ("running",))
     eventually(lambda: bool(board.processes()), "it runs there")
     server.call("POST", f"/v1/benchmarks/{again}/cancel")
     eventually(lambda: not board.processes(), "what runs there is ended")

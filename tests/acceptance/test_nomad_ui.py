@@ -42,7 +42,7 @@ def test_nomad_s_ui_shows_the_job_that_edgeyard_links_to(
                 "nb_inference": 1_000_000,
             }
         )
-        attempts = server.wait(benchmark_id, ("running",), timeout_s=60)["attempts"]
+        attempts = server.wait(benchmark_id, ("running",))["attempts"]
         job_id, page = attempts[0]["job_id"], attempts[0]["cluster_page"]
         where = f"/v1/job/{job_id}/allocations?namespace={nomad_cluster.namespace}"
         allocations = nomad_cluster.call("GET", where)
