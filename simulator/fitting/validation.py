@@ -350,7 +350,7 @@ def _busy_share(from_s: Floats, to_s: Floats, begin_s: float, days: int, boards:
     known = to_s <= edges[-1]
     begin, length = from_s[known], (to_s - from_s)[known]
     busy_s = np.array([np.clip(edge - begin, 0.0, length).sum() for edge in edges])
-    return np.asarray(np.diff(busy_s) / (_HOUR_S * boards))
+    return np.minimum(np.diff(busy_s) / (_HOUR_S * boards), 1.0)  # sums are rounded
 
 
 def _mean_count(found: Sequence[Mapping[str, Floats]]) -> float:
