@@ -235,9 +235,8 @@ def test_a_job_field_is_accepted_stored_and_applied_to_boards(tree: Tree) -> Non
     field = '    min_cores: int = Field(0, ge=0, le=1024, description="CPU cores of the board.")'
     tree.insert(schema, "JobDescriptionIn", "storage: Size", field)
     tree.insert("benchmark_api/sdk/submission.py", "JobFields", "storage: ", "    min_cores: int")
-    command = "benchmark_api/cli/submitting.py"
-    tree.insert(command, "submit", "    session: Session,", "    min_cores: int | None = None,")
-    tree.insert(command, "submit", '"binding": binding', '        "min_cores": min_cores,')
+    flag = '    min_cores: Annotated[int | None, _option("CPU cores of the board.")]'
+    tree.insert("benchmark_api/cli/job_flags.py", "class JobFlags", "    storage: ", flag)
     tree.run(
         """
         import json
