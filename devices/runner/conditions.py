@@ -146,7 +146,7 @@ class Watch:
         self.look()
         self._queued = board.queued_s(self._root)
         self._busy = board.busy_s(self._cpus, self._root)
-        self._own_cpu = time.process_time()
+        self._own_cpu = board.process_s()
         self._raw = time.clock_gettime(time.CLOCK_MONOTONIC_RAW)
         self._started = time.perf_counter()
 
@@ -164,7 +164,7 @@ class Watch:
         """End the observation; called right after the last timed run."""
         wall_s = time.perf_counter() - self._started
         raw_s = time.clock_gettime(time.CLOCK_MONOTONIC_RAW) - self._raw
-        own_cpu_s = time.process_time() - self._own_cpu
+        own_cpu_s = board.process_s() - self._own_cpu
         other_load, steal = self._other_load(wall_s, own_cpu_s)
         queued = board.queued_s(self._root)
         self.look()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence, TypeVar
 
+from edgeyard.devices.runner.board import process_s
 from edgeyard.devices.runner.engine import Session, TensorSpec
 
 if TYPE_CHECKING:
@@ -21,17 +22,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 T = TypeVar("T")
-
-
-def process_s() -> float:
-    """Return the processor time of this process so far, seconds.
-
-    Where the processor time of a process is limited, Linux adds up what its threads take only when
-    one is switched or a tick comes: a call of 0.1 ms then seems to take none. To ask for the time
-    of the thread itself brings that up to date.
-    """
-    time.thread_time()
-    return time.process_time()
 
 
 def with_duty_cycle(

@@ -17,8 +17,8 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.runner.board import process_s
 from edgeyard.devices.runner.conditions import Conditions, Watch, together
-from edgeyard.devices.runner.duty_cycle import process_s
 from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.interval import median_interval
@@ -213,11 +213,11 @@ def soak(
     )
     count = max(1, round(duration_s / window_s))
     windows: List[Window] = []
-    own_cpu_ns = 0
+    own_cpu_s = 0.0
     gc.collect()
     with collections_paused():
         began = clock()
-        cpu_ns = int(process_s() * 1e9)
+        cpu_s = process_s()
         for index in range(count):
             until_s = duration_s if index == count - 1 else (index + 1) * window_s
             if windows and windows[-1].end_s >= until_s:
@@ -231,11 +231,11 @@ def soak(
             while not chunks or now_s < until_s:
                 span_s = min(_CHUNK_S, window_s / _CHUNKS_A_WINDOW, max(0.0, until_s - now_s))
                 many = max(1, math.ceil(span_s / max(number_s, 1e-9) / loops))
-                own_cpu_ns += int(process_s() * 1e9) - cpu_ns
+                own_cpu_s += process_s() - cpu_s
                 taken = np.array(timed_loops(session.run, feeds, many, loops, clock))
                 ended_s = time.monotonic()
                 runs += many * loops
-                cpu_ns = int(process_s() * 1e9)
+                cpu_s = process_s()
                 chunks.append(taken / 1e6)
                 watch.look()
                 before_s, now_s = now_s, (clock() - began) / 1e9
@@ -253,7 +253,7 @@ def soak(
                     spans=[(began_s, ended_s, float(runs))],
                 )
             )
-        own_cpu_ns += int(process_s() * 1e9) - cpu_ns
+        own_cpu_s += process_s() - cpu_s
         wall_ns = clock() - began
     check_finite(session, session.run(feeds))
     first = steady_from([one.p50_ms for one in windows])
@@ -269,7 +269,7 @@ def soak(
         window_s=window_s,
         windows=windows,
         steady_from=first,
-        overhead=own_cpu_ns / wall_ns,
+        overhead=own_cpu_s / (wall_ns / 1e9),
         measurement=Measurement(
             latencies_ms=latencies,
             warmup=ready.warmup,

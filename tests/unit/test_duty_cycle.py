@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -46,3 +49,21 @@ def test_the_idle_time_follows_the_processor_time_of_each_inference(
 def test_a_board_that_always_computes_has_the_session_of_its_engine() -> None:
     session = BusySession()
     assert with_duty_cycle(session, 1.0) is session
+
+
+def test_short_inferences_have_idle_times_where_processor_time_is_limited() -> None:
+    script = """
+        import resource, time
+        from edgeyard.devices.runner.duty_cycle import idling
+
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+        slept = []
+        call = idling(0.5, sleep=lambda idle_s: slept.append(idle_s) or time.sleep(1e-4))
+        for _ in range(200):
+            call(lambda: sum(range(5000)))
+        print(min(slept))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) > 0.0
