@@ -221,12 +221,12 @@ def _answer(
     for warning in dict.fromkeys(text for one in submitted for text in one.warnings):
         session.report(f"warning: {warning}")
     refused = _subscribe(session, submitted, alerts)
-    if wait:
+    if submitted and submitted[0].schedule_id is not None:
+        _answer_schedule(session, submitted[0])
+    elif wait:
         if refused is not None:
             session.report(f"warning: no alerts are sent to you: {refused}")
         _wait(session, submitted, timeout_s, cancel_on_timeout)
-    elif submitted and submitted[0].schedule_id is not None:
-        _answer_schedule(session, submitted[0])
     else:
         _print(session, submitted)
     if refused is not None:
