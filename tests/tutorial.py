@@ -86,8 +86,9 @@ def follow(
     for each, first, second in zip(found, printed, reported, strict=False):
         lines = [_masked(line) for line in f"{first}\n{second}".splitlines()]
         for line in each.shown:
-            begin, more, _ = _masked(line).partition("…")
-            assert any(text.startswith(begin) if more else text == begin for text in lines), (
+            begin = _masked(line.removesuffix("…"))
+            cut = line.endswith("…")
+            assert any(text.startswith(begin) if cut else text == begin for text in lines), (
                 f"{each.typed}shows {line!r}, but printed:\n{first}"
             )
     return printed[: len(found)]  # after the last mark comes nothing
