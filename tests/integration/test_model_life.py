@@ -1,6 +1,5 @@
 """The life of a model: trained, shadow, active, made worse, rolled back; decisions follow it."""
 
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from edgeyard.scheduler.outcomes.rows import read_outcome_rows
 from edgeyard.scheduler.outcomes.watch import watch_models
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.store import SqlStore
-from tests.builders.decision import cycle, policy
+from tests.builders.decision import cycle
 from tests.builders.outcomes import BASES, Run, add_past
 
 BUSY, IDLE = "rpi4b-0001-0001", "rpi4b-0002-0001"
@@ -39,8 +38,7 @@ def test_decisions_follow_a_model_from_its_training_to_its_roll_back(tmp_path: P
     def lab_runs(cycles: int, end: Any) -> None:
         nonlocal hours, count
         begin = NOW + timedelta(hours=hours)
-        by_age = replace(policy(), queue_policy="priority_age")
-        count = add_past(store, cycles, end=end, first=count, begin=begin, seed=hours, by=by_age)
+        count = add_past(store, cycles, end=end, first=count, begin=begin, seed=hours)
         hours += cycles
 
     def watched() -> list[str]:
