@@ -453,7 +453,9 @@ def _alike(runs: int, interval: MedianInterval) -> str:
 
 
 def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
-    yield from _of_other_load(found)
+    busy = of_other_load(found)
+    if busy is not None:
+        yield busy
     if found.steal is not None and found.steal > OTHER_LOAD_SUSPECT:
         yield Reason(
             code="steal",
@@ -494,17 +496,18 @@ def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
         )
 
 
-def _of_other_load(found: Conditions) -> Iterator[Reason]:
-    """State the figure that decides, and the limit that makes a number invalid.
+def of_other_load(found: Conditions) -> Optional[Reason]:
+    """State the other work on the CPUs; None: there was too little of it to matter.
 
-    Load that did not make the runs wait does less harm, so that where the kernel reports the wait,
-    only the wait makes a number invalid.
+    The sentence has the figure that decides, and the limit that makes a number invalid. Load that
+    did not make the runs wait does less harm, so that where the kernel reports the wait, only the
+    wait makes a number invalid.
     """
     load, wait = found.other_load or 0.0, found.queued or 0.0
     decides = load if found.queued is None else wait
     invalid = decides > OTHER_LOAD_INVALID
     if max(load, wait) <= OTHER_LOAD_SUSPECT:
-        return
+        return None
     passed = OTHER_LOAD_INVALID if invalid else OTHER_LOAD_SUSPECT
     had = f"Other work had {_percent(load, passed)} of the time on the CPUs measured on"
     waited = f"runs waited for their CPUs {_percent(wait, passed)} of the time"
@@ -515,7 +518,7 @@ def _of_other_load(found: Conditions) -> Iterator[Reason]:
     else:
         sentence = f"{had}, and {waited}"
     more = f"; over {_limit(OTHER_LOAD_INVALID)} a number is invalid" if invalid else ""
-    yield Reason(code="other_load", sentence=f"{sentence}{more}.", invalid=invalid)
+    return Reason(code="other_load", sentence=f"{sentence}{more}.", invalid=invalid)
 
 
 def _percent(value: float, passed: float = 0.0) -> str:

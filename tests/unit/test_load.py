@@ -6,6 +6,7 @@ import html
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,7 +24,7 @@ from edgeyard.benchmark_api.figures.loads import load_figures, load_rows, load_s
 from edgeyard.benchmark_api.figures.plots import plot_figure
 from edgeyard.benchmark_api.schemas.answers import LoadResult, Results
 from edgeyard.devices.metrics import primary_metric
-from edgeyard.devices.runner.conditions import Watch
+from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.load import (
     MAX_TRIALS,
@@ -50,6 +51,17 @@ from tests.builders.descriptions import read, refused
 from tests.builders.records import a_benchmark
 
 
+class OfABusyMachine(Watch):
+    """The conditions of a machine whose other work is stated."""
+
+    def __init__(self, other_load: float) -> None:
+        super().__init__(threads=1)
+        self._other = other_load
+
+    def stop(self) -> Conditions:
+        return replace(super().stop(), other_load=self._other, queued=self._other)
+
+
 class Board:
     """A model whose inferences take times of a virtual clock."""
 
@@ -58,9 +70,13 @@ class Board:
     facts: Mapping[str, object] = MappingProxyType({})
 
     def __init__(
-        self, takes_ms: Callable[[int], float] = lambda run: 10.0, sleeps_late_ms: float = 0.0
+        self,
+        takes_ms: Callable[[int], float] = lambda run: 10.0,
+        sleeps_late_ms: float = 0.0,
+        other_load: float = 0.0,
     ) -> None:
         self._takes_ms, self._sleeps_late_ms = takes_ms, sleeps_late_ms
+        self._other_load = other_load
         self.now_ns, self.runs = 0, 0
         self.notes: list[str] = []
         self.percents: list[float] = []
@@ -81,7 +97,7 @@ class Board:
         return load(
             self,
             {"x": np.ones(1, np.float32)},
-            lambda: Watch(threads=1),
+            lambda: OfABusyMachine(self._other_load),
             lambda percent, phase: self.percents.append(percent),
             rules=rules,
             min_runs=min_runs,
@@ -261,6 +277,20 @@ def test_a_generator_that_is_late_makes_its_trials_invalid() -> None:
     assert found.invalid
     on_time = Board(sleeps_late_ms=0.05).load(server(rate=30.0)).as_json()
     assert on_time["result"]["valid"] is True
+
+
+def test_a_generator_that_other_work_makes_late_is_no_fault_of_the_users() -> None:
+    with pytest.raises(RunFailed, match="generator itself was late by") as failed:
+        Board(sleeps_late_ms=5.0, other_load=0.3).load(server())
+    assert failed.value.category == "board_fault"  # tried again, on another board if there is one
+    assert "runs waited for their CPUs 30% of the time" in failed.value.sentence
+    assert "larger" not in failed.value.sentence
+    with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
+        Board(lambda run: 100.0 if run % 40 == 0 else 10.0, other_load=0.3).load(server())
+    assert failed.value.category == "board_fault"
+    with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
+        Board(other_load=0.3).load(server(bound_s=0.009))  # the median alone is over the bound
+    assert failed.value.category == "user_input"
 
 
 def test_a_queue_that_grows_ends_its_trial() -> None:
