@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -270,7 +271,9 @@ def _server(server: Server, model: Path) -> Row:
     }
 
     def ours() -> float:
-        return float(_report(server, job)["load_test"]["result"]["p99_ms"])
+        # Each question to the server takes some of the time that the p99 is made of.
+        report = _report(server, job, asked_after_s=LOAD_QUERIES / LOAD_RATE)
+        return float(report["load_test"]["result"]["p99_ms"])
 
     found = _in_turn(ours, lambda: _loadgen(model), LOAD_ALTERNATIONS)
     peer = f"LoadGen with the same arrivals at {LOAD_RATE}/s and a bare ort loop on CPU 0"
@@ -299,8 +302,11 @@ def _ours(server: Server, model: str, case: Case) -> float:
     return float(result["inference_latency"]["p50"])
 
 
-def _report(server: Server, job: dict[str, object]) -> dict[str, Any]:
+def _report(
+    server: Server, job: dict[str, object], *, asked_after_s: float = 0.0
+) -> dict[str, Any]:
     made = server.call("POST", "/v1/benchmarks", job)
+    time.sleep(asked_after_s)
     ended = server.wait(str(made["benchmark_id"]))
     assert ended["status"] == "completed", ended
     found = server.call("GET", f"/v1/benchmarks/{made['benchmark_id']}/results")

@@ -57,7 +57,8 @@ class Run:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "pytest", "-p", "tests.run_root", "-c", os.devnull),
+                    *(sys.executable, "-m", "pytest", "-p", "xdist.plugin"),
+                    *("-p", "tests.run_root", "-c", os.devnull),
                     *("--rootdir", str(folder), "-p", "no:cacheprovider", "-q", *arguments),
                     str(folder / "test_it.py"),
                 ],
@@ -65,6 +66,7 @@ class Run:
                 env={
                     **{name: each for name, each in os.environ.items() if "PYTEST" not in name},
                     "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}",
+                    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # loading all takes longer than the run
                     "TMPDIR": str(self.tmp),
                 },
                 stdout=log,
