@@ -503,7 +503,7 @@ def _facts(found: Results) -> Mapping[str, str]:
         workload = found.summary.workload if found.summary else None
         batch_size = (workload.batch_size if workload else None) or 1
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
-        counted = "tokens" if generated else "inferences"
+        counted = "requests" if generated else "inferences"
         facts["batches" if rows else counted] = f"{latency.count:,}{rows}"
     again_low = three_digits(row.get("primary_repeat_low"))
     again_high = three_digits(row.get("primary_repeat_high"))
@@ -543,9 +543,10 @@ def _energy_facts(row: Mapping[str, object], report: Mapping[str, object]) -> di
     low, high = three_digits(row.get("energy_low_j")), three_digits(row.get("energy_high_j"))
     above = three_digits(row.get("energy_above_idle_j"))
     interval = f" (95 %: {low} to {high})" if low and high else ""
+    unit = "J a token" if report.get("generation") else "J an inference"
     return {
-        "energy": f"{joules} J an inference{interval}" if joules else "",
-        "above idle": f"{above} J an inference" if above else "",
+        "energy": f"{joules} {unit}{interval}" if joules else "",
+        "above idle": f"{above} {unit}" if above else "",
         "power": f"{watts} W" if watts else "",
         "energy by": plain(energy_sentence(report)),
     }

@@ -26,7 +26,8 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
     time = Axis(title="since the begin", unit=unit)
     marks = []
     if found.steady is not None:
-        marks.append(Mark(x=found.steady.begin_s / scale, text="steady from here on"))
+        begin_s = 0.0 if _is_all_steady(found) else found.steady.begin_s
+        marks.append(Mark(x=begin_s / scale, text="steady from here on"))
     if found.throttling.after_s is not None:
         why = _SIGNS.get(found.throttling.sign or "", "")
         marks.append(Mark(x=found.throttling.after_s / scale, text=f"throttling: {why}"))
@@ -84,6 +85,8 @@ def soak_sentence(found: SoakResult) -> str:
         steady = (
             f"Not steady within {_duration_text(found.duration_s)}: the result is of all of it."
         )
+    elif _is_all_steady(found):
+        steady = f"Steady from its begin on, p50 {found.steady.p50_ms:.4g} ms."
     else:
         steady = (
             f"Steady from {_duration_text(found.steady.begin_s)} on, p50 "
@@ -98,6 +101,11 @@ def soak_sentence(found: SoakResult) -> str:
     else:
         throttled = "This board reports neither throttling nor its clock."
     return f"{steady} {throttled}"
+
+
+def _is_all_steady(found: SoakResult) -> bool:
+    """Return whether the steady part begins with the first window."""
+    return bool(found.windows) and is_steady(found.windows[0], found.steady)
 
 
 def _duration_text(seconds: float) -> str:
