@@ -180,6 +180,8 @@ def _with_batch_size(description: dict[str, object]) -> dict[str, object]:
     declared = description.get("benchmark_type", "TYPE1") not in STANDARD_TYPES
     if not isinstance(sweep, Mapping) or declared:
         return description
+    if {"batch", "batch_size"} <= sweep.keys():
+        raise InvalidInput.at("--sweep", "'batch_size' is given twice", "batch or batch_size once")
     named = {"batch_size" if name == "batch" else name: each for name, each in sweep.items()}
     return {**description, "sweep": named}
 

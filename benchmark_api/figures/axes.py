@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from unicodedata import east_asian_width
 
+_MAX_DRAWN = 1e150
 LOG_FROM = 20.0
 """Ratio of the largest to the smallest value above which an axis is logarithmic."""
 
@@ -90,8 +91,9 @@ def scale_of(values: Iterable[float], ends: Iterable[float] = (), *, from_zero: 
         ends: Ends of their intervals.
         from_zero: Whether a linear axis contains 0.
     """
-    values = list(values)
-    shown = [*values, *ends]
+    # a host may state any number: from there on differences and powers are no numbers any more
+    values = [min(max(each, -_MAX_DRAWN), _MAX_DRAWN) for each in values]
+    shown = [*values, *(min(max(each, -_MAX_DRAWN), _MAX_DRAWN) for each in ends)]
     if not values:
         return Scale(low=0.0, high=1.0)
     if min(values) > 0 and max(values) / min(values) > LOG_FROM:

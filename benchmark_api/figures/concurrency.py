@@ -57,7 +57,7 @@ def concurrency_sentence(found: ConcurrencyResult) -> str:
         f"The knee is at {_callers_text(found.knee)}, where throughput per latency is largest: the "
         "result is from there."
     )
-    if found.knee == found.levels[-1].callers:
+    if found.levels and found.knee == found.levels[-1].callers:
         knee += " No more were measured, so it may be at more."
     if found.not_distinct:
         others = ", ".join(map(str, found.not_distinct))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -239,10 +240,22 @@ def _number(text: str) -> float:
 def _json_or_text(flag: str, given: str, text: str) -> object:
     """Return JSON, or the text itself unless it begins as an object, a list or a string of JSON."""
     try:
-        return parse_json(text)
+        value = parse_json(text)
     except ValueError as error:
         if text.lstrip()[:1] in ("{", "[", '"'):
             raise InvalidInput.at(
                 flag, f"{given!r} is not JSON: {error}", "valid JSON, or plain text"
             ) from None
         return text
+    if not _is_finite(value):
+        raise InvalidInput.at(flag, f"{given!r} is not a finite number", "finite numbers")
+    return value
+
+
+def _is_finite(value: object) -> bool:
+    """Return whether all numbers are finite: NaN, Infinity and 1e999 are no JSON."""
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_finite, value))
+    return not isinstance(value, float) or math.isfinite(value)

@@ -57,7 +57,7 @@ from edgeyard.devices.runner.trust import (
     bracket_wide,
     generator_late,
     judge,
-    of_other_load,
+    made_wait,
     percentile_uncertain,
     rate_not_sustained,
 )
@@ -525,17 +525,15 @@ def _check_bound(alone: Trial, rules: LoadRules) -> None:
     """Refuse a bound that queries that wait for nothing do not keep."""
     assert rules.bound_s is not None
     if alone.ended == "late":
-        median_ms = float(np.median(alone.latencies_ms))
         found = (
             f"load_bound: {rules.bound_s * 1e3:g} ms can't be kept at any rate. Of "
             f"{len(alone.latencies_ms):,} queries one after another, none of which waited, "
-            f"{alone.late:,} took longer (median {median_ms:.4g} ms, "
+            f"{alone.late:,} took longer (median {np.median(alone.latencies_ms):.4g} ms, "
             f"99th percentile {_percentile(alone.latencies_ms, 0.99):.4g} ms), and "
             f"{max_late(alone.planned, rules.share):,} of {alone.planned:,} may for "
             f"{rules.percentile:g} %"
         )
-        slow = median_ms > rules.bound_s * 1e3  # however little else the board has to do
-        raise _not_kept(found, "state a larger load_bound", None if slow else alone.conditions)
+        raise _not_kept(found, "state a larger load_bound", alone.conditions)
     if alone.ended == "time":
         raise RunFailed(
             "timeout",
@@ -562,7 +560,7 @@ def _none_kept(
             f"load_bound: the generator itself was late by "
             f"{_percentile(lowest.lateness_ms, rules.share):.3g} ms in all {len(trials)} trials, "
             f"more than {MAX_LATENESS:.0%} of {bound}",
-            "this board can't time so short a bound; state a larger one",
+            "state a larger load_bound: this board can't time so short a one",
             lowest.conditions,
         )
     found = (
@@ -574,18 +572,20 @@ def _none_kept(
     return _not_kept(found, "state a larger load_bound", lowest.conditions)
 
 
-def _not_kept(found: str, advice: str, conditions: Optional[Conditions]) -> RunFailed:
-    """Return the failure of the user's bound, or of a board that had other work to do.
+def _not_kept(found: str, advice: str, conditions: Conditions) -> RunFailed:
+    """Return the failure of a bound that was not kept, with the other work that had a part in it.
+
+    It is not the board's, whose failures count against it: the user chose the bound.
 
     Args:
         found: What was measured, without a full stop.
         advice: What the user may do.
-        conditions: Under which it was measured; None: they do not matter.
+        conditions: Under which it was measured.
     """
-    busy = None if conditions is None else of_other_load(conditions)
-    if busy is not None:
-        return RunFailed("board_fault", f"{found}. {busy.sentence}")
-    return RunFailed("user_input", f"{found}: {advice}")
+    busy = made_wait(conditions)
+    if busy is None:
+        return RunFailed("user_input", f"{found}: {advice}")
+    return RunFailed("user_input", f"{found}. {busy} Submit it again, or {advice}")
 
 
 def _so_far(best: Optional[Trial], worst: Optional[Trial]) -> str:

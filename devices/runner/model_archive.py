@@ -199,6 +199,8 @@ def _members(path: Path) -> "list[zipfile.ZipInfo]":
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
             raise _wrong(f"holds {shown} compressed; store the files (zip -0)")
         seen.add(name)
+    if sum(info.file_size for info in members) > path.stat().st_size:
+        raise _wrong("is damaged: its files overlap")
     return members
 
 

@@ -453,7 +453,7 @@ def _alike(runs: int, interval: MedianInterval) -> str:
 
 
 def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
-    busy = of_other_load(found)
+    busy = _of_other_load(found)
     if busy is not None:
         yield busy
     if found.steal is not None and found.steal > OTHER_LOAD_SUSPECT:
@@ -496,7 +496,17 @@ def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
         )
 
 
-def of_other_load(found: Conditions) -> Optional[Reason]:
+def made_wait(found: Conditions) -> Optional[str]:
+    """Return by how much other work made the runs wait, as a sentence; None: it hardly did.
+
+    Where the kernel does not report the wait, the share of the other work counts.
+    """
+    share = found.other_load if found.queued is None else found.queued
+    busy = None if (share or 0.0) <= OTHER_LOAD_SUSPECT else _of_other_load(found)
+    return None if busy is None else busy.sentence
+
+
+def _of_other_load(found: Conditions) -> Optional[Reason]:
     """State the other work on the CPUs; None: there was too little of it to matter.
 
     The sentence has the figure that decides, and the limit that makes a number invalid. Load that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.devices.metrics import (
@@ -15,6 +16,7 @@ from edgeyard.devices.metrics import (
 from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.errors import FieldError, InvalidInput
 
+_AMOUNTS = ("ram_peak", "ram_baseline", "ram_model", "runs_per_s", "rows_per_s")
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 
@@ -36,6 +38,7 @@ def check_report(report: Mapping[str, object], benchmark_id: str) -> None:
         if report.get("status") not in ("ok", "failed"):
             found.append(FieldError("/status", "is not a status of a result", "ok or failed"))
         found += _latency_problems(report.get("inference_latency"))
+        found += _amount_problems(report)
         found += _primary_problems(report)
     if found:
         raise InvalidInput(found)
@@ -47,14 +50,31 @@ def _latency_problems(latency: object) -> list[FieldError]:
     if not isinstance(latency, Mapping):
         return [FieldError("/inference_latency", "is not an object", "an object, or null")]
     return [
-        FieldError(f"/inference_latency/{name}", "is not a number", "milliseconds")
+        FieldError(f"/inference_latency/{name}", "is not a number of 0 or more", "milliseconds")
         for name in _STATISTICS
-        if not _is_number(latency.get(name))
+        if not _is_amount(latency.get(name))
+    ]
+
+
+def _amount_problems(report: Mapping[str, object]) -> list[FieldError]:
+    """Refuse rates, sizes and energies that are no numbers, or below 0."""
+    energy = report.get("energy")
+    inference = energy.get("per_inference") if isinstance(energy, Mapping) else None
+    joules = inference.get("value") if isinstance(inference, Mapping) else None
+    amounts = {f"/{name}": report.get(name) for name in _AMOUNTS}
+    return [
+        FieldError(path, "is not a number of 0 or more", "0 or more, or null")
+        for path, value in {**amounts, "/energy/per_inference/value": joules}.items()
+        if not _is_amount(value)
     ]
 
 
 def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
     stated = report.get("primary_metric")
+    found = primary_metric(report)
+    ours = report.get("benchmark_type") in STANDARD_TYPES
+    if ours and found is not None and found.value < 0:
+        return [FieldError("/primary_metric", "is below 0", "a metric of 0 or more")]
     if stated in (None, P50.name):
         return []
     if report.get("benchmark_type") == "GENAI":
@@ -76,6 +96,7 @@ def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
     return [FieldError("/primary_metric", "is no metric that results can be compared by", accepted)]
 
 
-def _is_number(value: object) -> bool:
-    """Return whether it is a number, or null, which the runner writes for what is not finite."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+def _is_amount(value: object) -> bool:
+    """Return whether it is 0 or more, or null, which the runner writes for what is not finite."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (number and cast(float, value) >= 0)

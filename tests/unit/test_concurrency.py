@@ -287,6 +287,26 @@ def test_only_callers_at_once_make_the_throughput_of_a_report_primary() -> None:
         check_report({**own, "runs_per_s": 180.0}, "b-1")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"runs_per_s": -1.0},
+        {"ram_model": -1},
+        {"inference_latency": {"p50": -1.0}},
+        {"energy": {"per_inference": {"value": -3.0}}},
+    ],
+)
+def test_a_host_cannot_state_less_than_nothing(changes: dict[str, object]) -> None:
+    own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1")
+    check_report(own, "b-1")
+    with pytest.raises(InvalidInput, match="0 or more"):
+        check_report({**own, **changes}, "b-1")
+
+
+def test_a_curve_without_levels_is_described() -> None:
+    assert "The knee is at 3 callers" in concurrency_sentence(a_curve(levels=[], knee=3))
+
+
 def a_curve(**changes: object) -> ConcurrencyResult:
     return msgspec.convert(concurrency_report(**changes), ConcurrencyResult)
 

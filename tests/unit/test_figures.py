@@ -75,6 +75,19 @@ def test_an_axis_is_logarithmic_above_a_factor_of_twenty(largest: float, logarit
     assert ("logarithmic" in svg_figure(drawn)) is logarithmic
 
 
+@pytest.mark.parametrize(
+    "point",
+    [
+        Point(name="b", value=1e308, low=-1e308, high=1.7e308),
+        Point(name="b", value=1.7e308),
+        Point(name="b", value=-1.7e308),
+    ],
+)
+def test_the_largest_numbers_that_a_host_can_state_are_drawn(point: Point) -> None:
+    page = svg_figure(figure(Point(name="a", value=1.0, low=0.5, high=2.0), point))
+    assert not re.search(r'="[^"]*\b(nan|inf)\b', page)
+
+
 def test_a_small_value_beside_a_large_one_is_off_the_edge() -> None:
     drawn = figure(Point(name="a", value=0.027), Point(name="b", value=57.0))
     assert 0.05 < drawn.scale.share(0.027) < drawn.scale.share(57.0) < 1.0

@@ -54,12 +54,12 @@ from tests.builders.records import a_benchmark
 class OfABusyMachine(Watch):
     """The conditions of a machine whose other work is stated."""
 
-    def __init__(self, other_load: float) -> None:
+    def __init__(self, other_load: float, queued: float) -> None:
         super().__init__(threads=1)
-        self._other = other_load
+        self._other, self._queued_share = other_load, queued
 
     def stop(self) -> Conditions:
-        return replace(super().stop(), other_load=self._other, queued=self._other)
+        return replace(super().stop(), other_load=self._other, queued=self._queued_share)
 
 
 class Board:
@@ -74,9 +74,10 @@ class Board:
         takes_ms: Callable[[int], float] = lambda run: 10.0,
         sleeps_late_ms: float = 0.0,
         other_load: float = 0.0,
+        queued: float | None = None,
     ) -> None:
         self._takes_ms, self._sleeps_late_ms = takes_ms, sleeps_late_ms
-        self._other_load = other_load
+        self._other = other_load, other_load if queued is None else queued
         self.now_ns, self.runs = 0, 0
         self.notes: list[str] = []
         self.percents: list[float] = []
@@ -97,7 +98,7 @@ class Board:
         return load(
             self,
             {"x": np.ones(1, np.float32)},
-            lambda: OfABusyMachine(self._other_load),
+            lambda: OfABusyMachine(*self._other),
             lambda percent, phase: self.percents.append(percent),
             rules=rules,
             min_runs=min_runs,
@@ -279,18 +280,19 @@ def test_a_generator_that_is_late_makes_its_trials_invalid() -> None:
     assert on_time["result"]["valid"] is True
 
 
-def test_a_generator_that_other_work_makes_late_is_no_fault_of_the_users() -> None:
+def test_other_work_that_made_queries_wait_is_stated_where_a_bound_is_not_kept() -> None:
+    waited = "runs waited for their CPUs 30% of the time"
     with pytest.raises(RunFailed, match="generator itself was late by") as failed:
         Board(sleeps_late_ms=5.0, other_load=0.3).load(server())
-    assert failed.value.category == "board_fault"  # tried again, on another board if there is one
-    assert "runs waited for their CPUs 30% of the time" in failed.value.sentence
-    assert "larger" not in failed.value.sentence
+    assert failed.value.category == "user_input"  # who chose the bound; no fault of the board
+    assert waited in failed.value.sentence
     with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
         Board(lambda run: 100.0 if run % 40 == 0 else 10.0, other_load=0.3).load(server())
-    assert failed.value.category == "board_fault"
-    with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
-        Board(other_load=0.3).load(server(bound_s=0.009))  # the median alone is over the bound
     assert failed.value.category == "user_input"
+    assert waited in failed.value.sentence
+    with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
+        Board(other_load=0.3, queued=0.0).load(server(bound_s=0.009))  # on another core
+    assert "Other work" not in failed.value.sentence
 
 
 def test_a_queue_that_grows_ends_its_trial() -> None:
@@ -382,6 +384,12 @@ def test_only_a_load_makes_its_rate_primary() -> None:
     check_report({**own, "load_test": load_report()}, "b-1")
     with pytest.raises(InvalidInput, match="primary"):
         check_report(own, "b-1")
+
+
+def test_a_rate_below_zero_is_refused() -> None:
+    own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="load_rate")
+    with pytest.raises(InvalidInput, match="below 0"):
+        check_report({**own, "load_test": load_report(largest_rate=-5.0)}, "b-1")
 
 
 def a_load(**changes: object) -> LoadResult:

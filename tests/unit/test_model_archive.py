@@ -220,3 +220,19 @@ def test_a_folder_of_half_a_pair_or_of_two_models_is_refused(tmp_path: Path) -> 
     (tmp_path / "net.xml").write_bytes((DEMO / "digits.xml").read_bytes())
     with pytest.raises(InvalidInput, match="holds 2 files"):
         packed(tmp_path)
+
+
+def test_files_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+    """A small archive would fill the board's disk."""
+    path = tmp_path / "net.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("net.onnx", b"x" * 1000)
+        for number in range(3):
+            again = zipfile.ZipInfo(f"net.data{number}")
+            again.file_size = again.compress_size = 1000
+            again.CRC = archive.filelist[0].CRC
+            again.header_offset = archive.filelist[0].header_offset
+            archive.filelist.append(again)
+            archive.NameToInfo[again.filename] = again
+    with pytest.raises(RunFailed, match="its files overlap"):
+        open_archive(path)

@@ -111,6 +111,9 @@ def test_a_parameter_that_is_given_twice_names_the_sweep(server: FakeServer) -> 
         (["threads=,"], "--sweep: 'threads=,' has no values"),
         (["threads=[]"], "--sweep: 'threads=[]' has no values"),
         (["threads=[1"], "--sweep: 'threads=[1' is not JSON"),
+        (["threads=1,Infinity"], "--sweep: 'threads=1,Infinity' is not a finite number"),
+        (["x=[[1e999]]"], "--sweep: 'x=[[1e999]]' is not a finite number"),
+        (["batch=1,8", "batch_size=1"], "--sweep: 'batch_size' is given twice"),
     ],
 )
 def test_a_sweep_that_cannot_be_read_is_refused(
