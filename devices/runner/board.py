@@ -162,6 +162,16 @@ def memory_bytes() -> Mapping[str, int]:
     return found
 
 
+def peak_bytes() -> Optional[int]:
+    """This process's largest resident memory so far; None: the kernel does not state it."""
+    return memory_bytes().get("VmHWM")
+
+
+def resident_bytes() -> int:
+    """This process's resident memory; 0: the kernel does not state it."""
+    return memory_bytes().get("VmRSS", 0)
+
+
 def _memory_total(root: Path) -> Optional[int]:
     match = re.search(r"^MemTotal:\s*(\d+) kB", _text(root / "proc/meminfo") or "", re.MULTILINE)
     return int(match.group(1)) * 1024 if match else None

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.metrics import RUNS_PER_S
+from edgeyard.devices.runner.board import resident_bytes
 from edgeyard.devices.runner.conditions import Conditions, Watch, together
 from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
@@ -210,13 +211,16 @@ def curve(
     ready = prepare(session, feeds, progress, clock=clock, max_warmup_s=max_warmup_s)
     sessions = [session]
     levels: List[Level] = []
+    grown_bytes = 0
     gc.collect()
     with collections_paused():
         for place, count in enumerate(callers):
             while len(sessions) < count:
                 _check_time(max_s - (time.monotonic() - began), count)
+                before_bytes = resident_bytes()
                 sessions.append(another())
                 sessions[-1].run(feeds)  # its memory is there before it counts
+                grown_bytes += max(0, resident_bytes() - before_bytes)
             left_s = max_s - (time.monotonic() - began)
 
             def look(share: float, place: int = place) -> None:
@@ -224,8 +228,9 @@ def curve(
                 percent = WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * done
                 progress(min(percent, MEASURED_PERCENT), "measuring")
 
+            calling = _Callers(sessions[:count], feeds, clock)
             levels.append(
-                _Callers(sessions[:count], feeds, clock).level(
+                calling.level(
                     watch_of(count),
                     look,
                     min_s=min_level_s,
@@ -233,6 +238,7 @@ def curve(
                     max_s=left_s / (len(callers) - place),
                 )
             )
+            grown_bytes += calling.grown_bytes
             note(_so_far(levels[-1]))
     check_finite(session, session.run(feeds))
     at, _ = knee([each.report for each in levels])
@@ -253,6 +259,7 @@ def curve(
             ),
             first_ms=ready.first_ms,
             rows_a_run=ready.rows_a_run,
+            peak_bytes=None if ready.peak_bytes is None else ready.peak_bytes + grown_bytes,
             rates=chosen.rates,
             spans=chosen.spans,
             primary=RUNS_PER_S,
@@ -299,10 +306,16 @@ def part_rates(ends_s: NDArray[np.float64], began_s: float, callers: int) -> NDA
 
 
 class _Callers:
-    """Threads that run inferences until they are stopped."""
+    """Threads that run inferences until they are stopped.
+
+    Attributes:
+        grown_bytes: Resident memory that they needed to run at the same time: it has grown by so
+            much when each had run once, before their times take any.
+    """
 
     def __init__(self, sessions: Sequence[Session], feeds: Feeds, clock: Clock) -> None:
         self._feeds, self._clock = feeds, clock
+        self.grown_bytes = 0
         self._stop, self._begin = threading.Event(), threading.Event()
         self._errors: List[BaseException] = []
         self._times = [(array("q"), array("q")) for _ in sessions]
@@ -326,12 +339,15 @@ class _Callers:
         Raises:
             RunFailed: As of `curve`.
         """
+        before_bytes, ran = resident_bytes(), False
         self._start()
         watch.start()
         began = looked = time.monotonic()
         self._begin.set()
         try:
             while not self._stop.wait(_POLL_S):
+                if not ran and all(len(ends) for ends, _ in self._times):
+                    ran, self.grown_bytes = True, max(0, resident_bytes() - before_bytes)
                 now = time.monotonic()
                 share = self._share(now - began, min_s, min_runs)
                 if share >= 1.0 or now - began >= max_s:

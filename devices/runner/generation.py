@@ -25,6 +25,7 @@ from edgeyard.devices.metrics import (
     Metric,
     generation_primary,
 )
+from edgeyard.devices.runner.board import peak_bytes
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import GeneratingSession, Generation, Progress
 from edgeyard.devices.runner.generation_request import GenerationRequest
@@ -103,6 +104,7 @@ class GenerationResult:
         tokens: The output, the same in every request unless ``varied``.
         text: The output as text; None: the folder has no tokenizer.
         varied: Number of measured requests with another output.
+        peak_bytes: As of `Measurement`.
     """
 
     request: GenerationRequest
@@ -114,6 +116,7 @@ class GenerationResult:
     tokens: Sequence[int]
     text: Optional[str]
     varied: int
+    peak_bytes: Optional[int] = None
 
     @cached_property
     def token_ms(self) -> NDArray[np.float64]:
@@ -370,6 +373,7 @@ def measure_generation(
 
         warmup = warm_up(checked, max_warmup_s)
         made.finish_check(warming)
+        needed_bytes = peak_bytes()
         progress(WARMED_PERCENT, "measuring")
         left_s = max_s - (time.monotonic() - started)
         later_s = (first.total_ns - first.begin_ns) / 1e9
@@ -402,6 +406,7 @@ def measure_generation(
         tokens=tokens,
         text=session.decode(tokens[:MAX_REPORTED_TOKENS]) if session.has_tokenizer else None,
         varied=varied,
+        peak_bytes=needed_bytes,
     )
 
 

@@ -294,7 +294,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     found, part_spans = _Ready(order, channel, plan, engine, loaded, session, feeds).measure(report)
     # an engine may know the shapes of outputs only now
     report["outputs"] = [one.as_json() for one in session.outputs]
-    peak = machine.memory_bytes().get("VmHWM")
+    peak = machine.peak_bytes() if found.peak_bytes is None else found.peak_bytes
     report["ram_peak"], report["ram_baseline"] = peak, baseline
     if peak is not None and baseline is not None:
         report["ram_model"] = max(0, peak - baseline)

@@ -469,6 +469,7 @@ def _load(rules: LoadRules, queries: int, found: _Outcome, ready: Ready) -> Load
             ),
             first_ms=ready.first_ms,
             rows_a_run=ready.rows_a_run,
+            peak_bytes=ready.peak_bytes,
             rates=part_rates(result.end_ns / 1e9, 0.0, 1),
             spans=[result.span],
             primary=rules.primary_metric,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.metrics import P50, Metric
+from edgeyard.devices.runner.board import peak_bytes
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
@@ -92,6 +93,8 @@ class Measurement:
         spans: When the inferences ran: begin, end (`time.monotonic`) and how many, in order; empty:
             not recorded, so that no energy of an inference is known.
         primary: The metric that the result is compared by.
+        peak_bytes: Resident memory that the inferences needed, without what the numbers of a long
+            measurement take; None: not known.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -106,6 +109,7 @@ class Measurement:
     rates: Optional[NDArray[np.float64]] = None
     spans: Sequence[Tuple[float, float, float]] = ()
     primary: Metric = P50
+    peak_bytes: Optional[int] = None
 
     def as_json(self) -> Dict[str, object]:
         """Return the values as the report contains them."""
@@ -276,6 +280,7 @@ def measure(
         first_ms=ready.first_ms,
         rows_a_run=ready.rows_a_run,
         spans=spans,
+        peak_bytes=ready.peak_bytes,
     )
 
 
@@ -287,12 +292,14 @@ class Ready:
         first_ms: The first inference after loading.
         recent_ns: Median of one inference at the end of the warm-up.
         rows_a_run: As of `Measurement`.
+        peak_bytes: As of `Measurement`.
     """
 
     first_ms: float
     warmup: WarmUp
     recent_ns: float
     rows_a_run: Optional[int]
+    peak_bytes: Optional[int]
 
 
 def prepare(
@@ -322,7 +329,13 @@ def prepare(
         )
     progress(WARMED_PERCENT, "measuring")
     recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
-    return Ready(first_ms=first_ms, warmup=warmup, recent_ns=recent_ns, rows_a_run=rows)
+    return Ready(
+        first_ms=first_ms,
+        warmup=warmup,
+        recent_ns=recent_ns,
+        rows_a_run=rows,
+        peak_bytes=peak_bytes(),
+    )
 
 
 @contextmanager

@@ -278,6 +278,7 @@ def soak(
             loops=loops,
             first_ms=ready.first_ms,
             rows_a_run=ready.rows_a_run,
+            peak_bytes=ready.peak_bytes,
             spans=[span for one in counted for span in one.spans],
         ),
     )

@@ -114,6 +114,7 @@ class _Task:
         self._phase = ""
         self._message = ""
         self._session: Optional[Session] = None
+        self._peak_bytes: Optional[int] = None
         ours = GENERATION_PARAMETERS if spec.benchmark_type == "GENAI" else RUNNER_PARAMETERS
         self.engine_parameters = {
             key: value for key, value in spec.parameters.items() if key not in ours
@@ -156,7 +157,7 @@ class _Task:
         report = run.get(self.spec.benchmark_type, self._declared)(engine)
         if self._session is not None:  # an engine may know the shapes of outputs only now
             report["outputs"] = [one.as_json() for one in self._session.outputs]
-        peak = machine.memory_bytes().get("VmHWM")
+        peak = machine.peak_bytes() if self._peak_bytes is None else self._peak_bytes
         report["import_ms"] = import_ms
         report["ram_peak"] = peak
         report["ram_baseline"] = baseline
@@ -420,6 +421,7 @@ class _Task:
             min_s=self.board.energy_s,
             idle_after=idling(self.board.duty_cycle),
         )
+        self._peak_bytes = found.peak_bytes
         measurement = found.measurement()
         self._add_measurement(report, measurement)
         report["work"] = [measurement.spans]
