@@ -13,6 +13,7 @@ def concurrency_figures(found: ConcurrencyResult) -> list[LineFigure]:
     marks = [] if found.knee is None else [Mark(x=float(found.knee), text="knee")]
     rates = [
         Sample(
+            verdict="",
             x=float(each.callers),
             value=each.runs_per_s,
             low=each.runs_per_s_low,
@@ -21,11 +22,23 @@ def concurrency_figures(found: ConcurrencyResult) -> list[LineFigure]:
         for each in found.levels
     ]
     medians = [
-        Sample(x=float(each.callers), value=each.p50_ms, low=each.p50_low_ms, high=each.p50_high_ms)
+        Sample(
+            verdict="",
+            x=float(each.callers),
+            value=each.p50_ms,
+            low=each.p50_low_ms,
+            high=each.p50_high_ms,
+        )
         for each in found.levels
     ]
     tails = [
-        Sample(x=float(each.callers), value=each.p99_ms, low=each.p99_low_ms, high=each.p99_high_ms)
+        Sample(
+            verdict="",
+            x=float(each.callers),
+            value=each.p99_ms,
+            low=each.p99_low_ms,
+            high=each.p99_high_ms,
+        )
         for each in found.levels
     ]
     return [

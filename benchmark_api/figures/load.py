@@ -16,7 +16,9 @@ def load_test_figures(found: LoadResult) -> list[LineFigure]:
     marks = []
     if found.largest_rate is not None:
         marks.append(Mark(x=found.largest_rate, text="largest rate that keeps the bound"))
-    queues = [Sample(x=each.rate or 0.0, value=float(each.queue_max or 0)) for each in trials]
+    queues = [
+        Sample(verdict="", x=each.rate or 0.0, value=float(each.queue_max or 0)) for each in trials
+    ]
     bound = [] if found.bound_ms is None else [_bound(trials, found.bound_ms)]
     return [
         LineFigure(
@@ -87,6 +89,7 @@ def _latencies(trials: list[LoadTrial], name: str) -> Series:
         name=name,
         samples=[
             Sample(
+                verdict="",
                 x=each.rate or 0.0,
                 value=getattr(each, f"{name}_ms"),
                 low=getattr(each, f"{name}_low_ms"),
@@ -99,4 +102,6 @@ def _latencies(trials: list[LoadTrial], name: str) -> Series:
 
 def _bound(trials: list[LoadTrial], bound_ms: float) -> Series:
     ends = (trials[0].rate or 0.0, trials[-1].rate or 0.0)
-    return Series(name="bound", samples=[Sample(x=each, value=bound_ms) for each in ends])
+    return Series(
+        name="bound", samples=[Sample(verdict="", x=each, value=bound_ms) for each in ends]
+    )

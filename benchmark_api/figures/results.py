@@ -224,11 +224,11 @@ def _names(rows: Sequence[Record]) -> list[str]:
     """Name rows by model and board, by engines where there are several, repetitions by time."""
     engines = {text(row, "runtime") for row in rows}
     versions = {(text(row, "runtime"), workload_text(row, "engine_version")) for row in rows}
-    several, without = len(engines) > 1, {"engine"}
-    if len(versions) == len(engines):
-        without.add("engine_version")
+    several, without = len(engines) > 1, {"metric"}  # each figure is of one
+    if several:
+        without |= {"engine", "engine_version"} if len(versions) == len(engines) else {"engine"}
     names = []
-    for row, model in zip(rows, model_labels(rows, without if several else ()), strict=True):
+    for row, model in zip(rows, model_labels(rows, without), strict=True):
         engine = text(row, "runtime") if several else None
         names.append(PART.join(filter(None, (model, board_name(row), engine))))
     counts = Counter(names)

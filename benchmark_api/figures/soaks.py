@@ -33,7 +33,13 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
         marks.append(Mark(x=found.throttling.after_s / scale, text=f"throttling: {why}"))
     marks.sort(key=lambda each: each.x)
     latencies = [
-        Sample(x=each.end_s / scale, value=each.p50_ms, low=each.p50_low_ms, high=each.p50_high_ms)
+        Sample(
+            verdict="",
+            x=each.end_s / scale,
+            value=each.p50_ms,
+            low=each.p50_low_ms,
+            high=each.p50_high_ms,
+        )
         for each in found.windows
     ]
     sensors = [
@@ -59,7 +65,9 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
     ]
     for title, axis, numbers in sensors:
         samples = [
-            Sample(x=end_s / scale, value=value) for end_s, value in numbers if value is not None
+            Sample(verdict="", x=end_s / scale, value=value)
+            for end_s, value in numbers
+            if value is not None
         ]
         if samples:
             figures.append(

@@ -540,10 +540,12 @@ def _numbers(figure: LineFigure) -> list[str]:
     scale = figure.x_scale
     head = f"<tr><th>Series<th>{_text(figure.x_axis.label)}<th>{_text(figure.axis.label)}"
     names = labels([printable(each.name) for each in figure.series])
+    judged = any(sample.verdict for each in figure.series for sample in each.samples)
     rows = [
         f"<tr><td>{_isolated(name)}<td>{figure.x_text(sample.x, scale)}"
-        f"<td>{number_text(sample.value)}<td>{_range(sample.ends)}<td>{_text(sample.verdict)}"
+        f"<td>{number_text(sample.value)}<td>{_range(sample.ends)}"
+        + (f"<td>{_text(sample.verdict)}" if judged else "")
         for each, name in zip(figure.series, names, strict=True)
         for sample in each.samples
     ]
-    return [f"{head}<th>Interval<th>Verdict", *rows]
+    return [f"{head}<th>Interval{'<th>Verdict' if judged else ''}", *rows]

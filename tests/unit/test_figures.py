@@ -21,7 +21,11 @@ from edgeyard.benchmark_api.figures.lines import (
 )
 from edgeyard.benchmark_api.figures.palette import COLOURS
 from edgeyard.benchmark_api.figures.plots import plot_figure
-from edgeyard.benchmark_api.figures.results import baseline_figure, history_figure
+from edgeyard.benchmark_api.figures.results import (
+    baseline_figure,
+    comparison_figures,
+    history_figure,
+)
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.sdk.comparison import metric_of_row, relative_to
 
@@ -156,6 +160,29 @@ def test_long_names_are_cut_where_they_are_alike_and_keep_board_and_engine(
     for label, name in zip(labels, names, strict=True):
         assert len(label.strip("\u2068\u2069")) <= 46
         assert label.strip("\u2069").endswith(name[name.index(" · ") :])
+
+
+def test_a_figure_of_one_metric_does_not_name_it_beside_each_result() -> None:
+    latency = {**measured(4.9, 5.1), "workload": {"metric": "median latency, ms (lower is better)"}}
+    rate = {
+        **latency,
+        "primary_metric": "runs_per_s",
+        "primary_title": "throughput",
+        "workload": {"metric": "throughput, 1/s (higher is better)"},
+    }
+    names = [each.points[0].name for each in comparison_figures([latency, rate])]
+    assert names == ["m · b", "m · b"]
+
+
+def test_a_table_of_points_that_nothing_judges_has_no_verdicts() -> None:
+    def page(verdict: str) -> str:
+        samples = [Sample(x=1.0, value=2.0, verdict=verdict)]
+        series = [Series(name="a", samples=samples)]
+        return svg_figure(LineFigure(title="Load", x_axis=AXIS, axis=AXIS, series=series))
+
+    assert "Verdict" in page("suspect")
+    assert "Verdict" not in page("")
+    assert "<td>comparable" not in page("")
 
 
 def test_two_runs_of_the_same_work_are_named_by_their_times() -> None:
