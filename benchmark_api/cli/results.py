@@ -361,7 +361,20 @@ def _csv_rows(found: Results) -> list[Row]:
         workload = {**as_json(found.summary.workload), "inputs": inputs}
         rows.append({**frame_row({**shared, **of_set, "workload": workload}), "set": each["name"]})
     rows += [{**frame_row(row), **each} for each in load_rows(found.answer)]
-    return rows or [frame_row(row)]
+    return rows or [{**_value_columns(found), **frame_row(row)}]
+
+
+def _value_columns(found: Results) -> Row:
+    """Return the values that only such a type has, numbers with their intervals."""
+    columns: dict[str, object] = {}
+    for name, each in found.values.items():
+        columns[name] = each.value
+        if not isinstance(each.value, bool | str):
+            columns |= {f"{name}_low": each.low, f"{name}_high": each.high}
+    generation = found.report.get("generation")
+    if isinstance(generation, Mapping):
+        columns["first_request_ms"] = generation.get("first_request_ms")
+    return columns
 
 
 _OF_FIRST_SET = (
@@ -459,9 +472,26 @@ def _declared(name: str, each: DeclaredValue) -> str:
 
 def _with_interval(value: object, low: object, high: object, unit: str, more: str = "") -> str:
     """Return a number with its unit and its 95 % interval, as far as that is known."""
+    interval = _interval(value, low, high)
+    return f"{three_digits(value)} {unit}".strip() + (f" ({interval})" if interval else "") + more
+
+
+_UNKNOWN = 999.0
+"""A 95 % interval that reaches as far from its value, as a factor, states that the ends are not
+known: `edgeyard.devices.runner.interval` cuts it at 1000."""
+
+
+def _interval(value: object, low: object, high: object) -> str:
+    """Return the 95 % interval in words; "" if there is none."""
     ends = three_digits(low), three_digits(high)
-    interval = f" (95 %: {ends[0]} to {ends[1]})" if all(ends) else ""
-    return f"{three_digits(value)} {unit}".strip() + interval + more
+    if not all(ends):
+        return ""
+    numbers = [each for each in (value, low, high) if isinstance(each, int | float)]
+    if len(numbers) == 3 and min(numbers) > 0:
+        own, lower, upper = numbers
+        if upper >= _UNKNOWN * own or own >= _UNKNOWN * lower:
+            return "95 %: not known"
+    return f"95 %: {ends[0]} to {ends[1]}"
 
 
 def _facts(found: Results) -> Mapping[str, str]:
@@ -486,8 +516,8 @@ def _facts(found: Results) -> Mapping[str, str]:
             f"{mark}, {metric.direction}",
         )
     if latency is not None:
-        low, high = three_digits(latency.p50_low_ms), three_digits(latency.p50_high_ms)
-        interval = f" (95 %: {low} to {high})" if low and high else ""
+        interval = _interval(latency.p50_ms, latency.p50_low_ms, latency.p50_high_ms)
+        interval = f" ({interval})" if interval else ""
         of = " of a step" if trained else " of a token" if generated else ""
         facts[f"p50{of}"] = f"{three_digits(latency.p50_ms)} ms{interval}{mark}"
         for name, value in (
@@ -505,10 +535,10 @@ def _facts(found: Results) -> Mapping[str, str]:
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
         counted = "requests" if generated else "inferences"
         facts["batches" if rows else counted] = f"{latency.count:,}{rows}"
-    again_low = three_digits(row.get("primary_repeat_low"))
-    again_high = three_digits(row.get("primary_repeat_high"))
-    if metric is not None and again_low and again_high:
-        again = f"95 %: {again_low} to {again_high} {metric.unit}".rstrip()
+    ends = row.get("primary_repeat_low"), row.get("primary_repeat_high")
+    again = _interval(row.get("primary_value"), *ends)
+    if metric is not None and again:
+        again = f"{again} {metric.unit}".rstrip()
         facts[f"repeated {metric.name}"] = f"{again} ({_between_runs(row.get('between_runs'))})"
     facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
     judged = {
@@ -529,6 +559,8 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["load"] = f"{cold} ms cold" + (f", {warm} ms warm" if warm else "")
     first = three_digits(row.get("first_inference_ms"))
     facts["first inference"] = f"{first} ms" if first else ""
+    if generated:
+        facts["first request"] = _first_request(found.report.get("generation"))
     facts["nodes"] = _nodes_by_provider(found.report.get("engine_facts"))
     facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
@@ -583,6 +615,12 @@ def _throughput(row: Row, unit: str, mark: str) -> str:
     if isinstance(rows, int | float) and rows != runs:
         text += f", {three_digits(rows)} rows/s"
     return text + mark
+
+
+def _first_request(generation: object) -> str:
+    """Return the time of a language model's first request after loading."""
+    stated = generation.get("first_request_ms") if isinstance(generation, Mapping) else None
+    return f"{three_digits(stated)} ms" if three_digits(stated) else ""
 
 
 def _metric_facts(found: Results) -> Mapping[str, str]:
