@@ -6,10 +6,11 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.devices.metrics import P50, RUNS_PER_S, generation_primary, primary_metric
-from edgeyard.devices.runner.generation_request import read_request
+from edgeyard.devices.runner.generation_request import GenerationRequest, read_request
 from edgeyard.errors import RunFailed
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -117,18 +118,40 @@ def other_work(
 ) -> list[str]:
     """Return in which parts, beyond `VERSION_PARTS`, two workloads differ, in words.
 
+    Of a language model's parameters those that describe its requests are no settings of a version.
+
     Args:
         first: The baseline's.
         second: The candidate's.
         known_late: Parts that only a run shows; they are compared if both are known.
     """
     unknown = {name for name in known_late if not (first.get(name) and second.get(name))}
-    return [
+    asked, asks = _request_of(first), _request_of(second)
+    differ = asked is not None and asks is not None and asked != asks
+    others = [f"requests ({_request_text(asked)} against {_request_text(asks)})"] if differ else []
+    return others + [
         f"{PARTS[name]} ({part_text(first, name) or 'none'} against "
         f"{part_text(second, name) or 'none'})"
         for name in PARTS
         if name not in VERSION_PARTS | unknown and first.get(name) != second.get(name)
     ]
+
+
+def _request_of(workload: Mapping[str, object]) -> GenerationRequest | None:
+    """Return what a language model is asked, however it was stated; None of other types."""
+    if workload.get("benchmark_type") != "GENAI":
+        return None
+    with contextlib.suppress(RunFailed):
+        found = read_request(_table(workload, "parameters"))
+        return replace(found, preset="", requests=1)
+    return None
+
+
+def _request_text(request: GenerationRequest | None) -> str:
+    if request is None:
+        return "none"
+    length = "text" if request.prompt_length is None else f"{request.prompt_length} tokens"
+    return f"a prompt of {length} and {request.output_length} generated"
 
 
 def part_text(workload: Mapping[str, object], name: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, compare, differences, model_labels
+from edgeyard.scheduler.model.workload import other_work
 from tests.builders.answers import row, workload
 
 
@@ -77,3 +78,25 @@ def test_models_of_one_name_are_labelled_by_what_sets_them_apart() -> None:
         row("c", model="other.onnx"),
     ]
     assert model_labels(rows) == ["model.onnx (01234567)", "model.onnx (ffffffff)", "other.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "differ"),
+    [
+        ({"preset": "tg128"}, []),
+        ({"prompt_length": 1, "output_length": 128, "threads": 2, "requests": 30}, []),
+        (
+            {"prompt_length": 8, "output_length": 8},
+            [
+                "requests (a prompt of 1 tokens and 128 generated against a prompt of 8 tokens and "
+                "8 generated)"
+            ],
+        ),
+    ],
+)
+def test_other_requests_to_a_language_model_are_other_work(
+    parameters: dict[str, object], differ: list[str]
+) -> None:
+    baseline = {"benchmark_type": "GENAI", "parameters": {"preset": "tg128", "threads": 1}}
+    candidate = {"benchmark_type": "GENAI", "parameters": parameters}
+    assert other_work(baseline, candidate) == differ
