@@ -520,6 +520,7 @@ def _contradictions(description: JobDescriptionIn) -> list[FieldError]:
         *_about_layers(description),
         *_about_type(description),
         *_about_generation(description),
+        *_about_ncnn(description),
         *_about_times(description),
         *_about_sizes(description),
     ]
@@ -689,8 +690,18 @@ def _about_generation(description: JobDescriptionIn) -> list[FieldError]:
     except RunFailed as error:
         name, _, reason = error.sentence.removeprefix("parameters/").partition(": ")
         accepted = "a prompt as text or token ids, or lengths in tokens"
+        if name in ("requests", "prompt_length", "output_length"):
+            accepted = "a whole number of 1 or more"
         return [FieldError(f"/parameters/{name}", reason, accepted)]
     return []
+
+
+def _about_ncnn(description: JobDescriptionIn) -> list[FieldError]:
+    """Two switches of one thing."""
+    stated = description.parameters
+    if description.runtime != "ncnn" or not (stated.get("fp16") is stated.get("bf16") is True):
+        return []
+    return [FieldError("/parameters/bf16", "can't be on together with fp16", "one of the two")]
 
 
 def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[str]:

@@ -9,6 +9,7 @@ _NUMBER_UNIT = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%]*)\s*"
 
 _DURATION_UNITS = {
     "": 1.0,
+    "us": 1e-6,
     "ms": 0.001,
     "s": 1.0,
     "sec": 1.0,

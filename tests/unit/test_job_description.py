@@ -238,10 +238,15 @@ def test_all_required_fields_are_reported_at_once() -> None:
         ({"benchmark_id": "../x"}, "/benchmark_id"),
         ({"benchmark_id": "x" * 65}, "/benchmark_id"),
         ({"version_tag": "a\nb"}, "/version_tag"),
+        ({"runtime": "ncnn", "parameters": {"fp16": True, "bf16": True}}, "/parameters/bf16"),
     ],
 )
 def test_a_wrong_field_is_named(changes: dict[str, object], pointer: str) -> None:
     assert pointer in [error.pointer for error in refused(**changes)]
+
+
+def test_a_latency_bound_may_be_in_microseconds() -> None:
+    assert read(load="server", load_bound="200 us").load_bound_s == pytest.approx(2e-4)
 
 
 def test_all_wrong_fields_are_reported_at_once() -> None:
