@@ -56,13 +56,13 @@ def load_sentence(found: LoadResult) -> str:
     if found.largest_rate is None:
         kept = "kept" if result.kept else "not kept"
         return (
-            f"{how} the bound of {bound} was {kept} at {result.rate:.4g} queries/s: {known} at "
+            f"{how} the bound of {bound} was {kept} at {_rate(result.rate)} queries/s: {known} at "
             f"{counts}, {result.late} of {result.nb_inference:,} late, {result.max_late} allowed. "
             f"{late}"
         )
     end = _end(found)
     return (
-        f"{how} the largest rate that keeps {bound} is {found.largest_rate:.4g} queries/s, "
+        f"{how} the largest rate that keeps {bound} is {_rate(found.largest_rate)} queries/s, "
         f"{end} {len(found.trials)} trials. There {result.late} of {result.nb_inference:,} "
         f"queries were late, {result.max_late} allowed. {late}"
     )
@@ -72,7 +72,7 @@ def _end(found: LoadResult) -> str:
     if found.rate_not_kept is None:
         return "and no larger one was tried, in"
     what = "did not keep it" if found.not_kept_valid else "was invalid"
-    return f"and {found.rate_not_kept:.4g}/s {what}, in"
+    return f"and {_rate(found.rate_not_kept)}/s {what}, in"
 
 
 def _lateness(found: LoadResult) -> str:
@@ -80,8 +80,13 @@ def _lateness(found: LoadResult) -> str:
     invalid = [each.rate for each in found.trials if not each.valid and each.rate is not None]
     text = f"The generator itself was late by {late_ms:.2g} ms at {found.percentile:g} %."
     if invalid:
-        text += f" Trials from {min(invalid):.4g}/s on were invalid because of its lateness."
+        text += f" Trials from {_rate(min(invalid))}/s on were invalid because of its lateness."
     return text
+
+
+def _rate(rate: float | None) -> str:
+    """Return a rate with four digits and without an exponent."""
+    return f"{rate or 0.0:,.0f}" if (rate or 0.0) >= 1000 else f"{rate or 0.0:.4g}"
 
 
 def _latencies(trials: list[LoadTrial], name: str) -> Series:

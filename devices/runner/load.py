@@ -552,8 +552,8 @@ def _none_kept(
     if not trials:
         return RunFailed(
             "timeout",
-            f"the time of the run was too short for a trial at {next_rate:.4g}/s: state a longer "
-            "user_time, or a smaller load_percentile",
+            f"the time of the run was too short for a trial at {_rate(next_rate)}/s: state a "
+            "longer user_time, or a smaller load_percentile",
         )
     lowest = min(trials, key=lambda each: each.rate or 0.0)
     if lowest.kept and not lowest.valid:
@@ -566,7 +566,7 @@ def _none_kept(
         )
     found = (
         f"load_bound: {bound} was not kept at any of {len(trials)} rates, down to "
-        f"{lowest.rate:.4g}/s"
+        f"{_rate(lowest.rate)}/s"
     )
     if ended == "time":
         return RunFailed("timeout", f"{found}: state a longer user_time")
@@ -589,12 +589,17 @@ def _not_kept(found: str, advice: str, conditions: Conditions) -> RunFailed:
     return RunFailed("user_input", f"{found}. {busy} Submit it again, or {advice}")
 
 
+def _rate(rate: Optional[float]) -> str:
+    """Return a rate with four digits and without an exponent."""
+    return f"{rate or 0.0:,.0f}" if (rate or 0.0) >= 1000 else f"{rate or 0.0:.4g}"
+
+
 def _so_far(best: Optional[Trial], worst: Optional[Trial]) -> str:
     known = []
     if best is not None:
-        known.append(f"kept at {best.rate:.4g}/s")
+        known.append(f"kept at {_rate(best.rate)}/s")
     if worst is not None:
-        known.append(f"not at {worst.rate:.4g}/s")
+        known.append(f"not at {_rate(worst.rate)}/s")
     return "; bound " + ", ".join(known) if known else ""
 
 
@@ -748,7 +753,7 @@ class _Sender:
 
     def _show_server(self, rate: float, done: int, planned: int, late: int, so_far: str) -> None:
         searches = self._rules.searches
-        name = f"trial {self._trials} at {rate:.4g}/s" if searches else f"{rate:.4g}/s"
+        name = f"trial {self._trials} at {_rate(rate)}/s" if searches else f"{_rate(rate)}/s"
         self._note(f"{name}: {done:,} of {planned:,} queries, {late:,} late{so_far}")
         share = done / planned
         if searches:

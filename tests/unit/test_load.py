@@ -386,6 +386,12 @@ def test_only_a_load_makes_its_rate_primary() -> None:
         check_report(own, "b-1")
 
 
+def test_a_large_rate_is_shown_without_an_exponent() -> None:
+    words = load_sentence(a_load(largest_rate=44_432.1, rate_not_kept=46_000.0))
+    assert "is 44,432 queries/s" in words
+    assert "46,000/s" in words
+
+
 def test_a_rate_below_zero_is_refused() -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="load_rate")
     with pytest.raises(InvalidInput, match="below 0"):
