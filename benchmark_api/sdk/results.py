@@ -141,7 +141,9 @@ class Results:
         if row is not None and row.metric is not None and row.metric_value is not None:
             found[row.metric] = f"{row.metric_value:.4g}"
         for name, each in self.values.items():
-            found.setdefault(name, f"{each.value} {each.unit}".strip())
+            is_real = isinstance(each.value, float)
+            value = f"{each.value:.4g}" if is_real else str(each.value)
+            found.setdefault(name, f"{value} {each.unit}".strip())
         if reasons:
             found["files"] = ", ".join(sorted({each.name for each in self.files}))
         return found
@@ -150,6 +152,21 @@ class Results:
     def primary(self) -> MeasuredMetric | None:
         """The number that comparisons use; None before there is one."""
         return next((each for each in self.metrics.values() if each.primary), None)
+
+    @property
+    def soak(self) -> shapes.SoakResult | None:
+        """The windows of a soak, its steady part and its throttling; None of other results."""
+        return self.answer.soak
+
+    @property
+    def concurrency(self) -> shapes.ConcurrencyResult | None:
+        """The numbers of callers with their throughput, and the knee; None of other results."""
+        return self.answer.concurrency
+
+    @property
+    def load_test(self) -> shapes.LoadResult | None:
+        """The trials by LoadGen's rules and their largest rate; None of other results."""
+        return self.answer.load_test
 
     def as_json(self) -> dict[str, Any]:
         """Return the server's answer as JSON values."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -33,12 +34,15 @@ from tests.builders.answers import (
     board,
     boards,
     campaign,
+    concurrency_report,
     dry_run,
     explanation,
+    load_report,
     problem,
     queue,
     results,
     row,
+    soak_report,
     user_file,
 )
 from tests.builders.answers import event as event_of
@@ -474,6 +478,17 @@ def test_results_are_short_as_text_and_a_table_in_a_notebook() -> None:
     odd = results()
     odd["summary"]["model"] = "<script>alert(1)</script>.onnx"
     assert "<script>" not in client_of(Server(odd)).results(ID)._repr_html_()
+
+
+def test_what_a_load_measured_is_part_of_its_results() -> None:
+    def found(**load: object) -> Any:
+        return client_of(Server({**results(), **load})).results(ID)
+
+    assert (found().soak, found().concurrency, found().load_test) == (None, None, None)
+    soak, curve, load = soak_report(), concurrency_report(), load_report()
+    assert len(found(soak=soak).soak.windows) == len(soak["windows"])
+    assert found(concurrency=curve).concurrency.knee == curve["knee"]
+    assert found(load_test=load).load_test.largest_rate == load["largest_rate"]
 
 
 def test_no_result_yet_is_no_error() -> None:
