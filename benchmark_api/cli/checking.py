@@ -246,11 +246,11 @@ def _print(session: Session, found: Check, status: str | None = None) -> None:
 def _columns(metric: Metric) -> tuple[Column, ...]:
     unit = printable(metric.unit or metric.name)
     return (
-        Column(title="BASELINE", of=field("baseline_id"), whole=True),
-        Column(title=unit, of=digits_field("baseline_value"), right=True),
-        Column(title="CANDIDATE", of=field("candidate_id"), whole=True),
-        Column(title=unit, of=digits_field("candidate_value"), right=True),
-        Column(title="SLOWDOWN", of=_slowdown, right=True),
+        Column(title="BASELINE", of=field("baseline_id"), whole=True, yields=2),
+        Column(title=unit, of=digits_field("baseline_value"), right=True, whole=True),
+        Column(title="CANDIDATE", of=field("candidate_id"), whole=True, yields=1),
+        Column(title=unit, of=digits_field("candidate_value"), right=True, whole=True),
+        Column(title="SLOWDOWN", of=_slowdown, right=True, whole=True),
     )
 
 

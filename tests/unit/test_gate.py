@@ -146,6 +146,24 @@ def test_a_check_without_a_number_comments_nothing(server: FakeServer) -> None:
     assert not Path("comment.md").exists()
 
 
+def test_the_pairs_keep_their_numbers_at_80_columns(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
+    ids = {
+        "baseline_id": "emumid-ort-genai-20261130102521-j6udud6rju",
+        "candidate_id": "emumid-ort-genai-20261130102521-kmyypf7ljm",
+    }
+    pair = check_pair(0, 1.4896, **ids)
+    answered(server, stored_check(), stored_check("failed", pair, reason="slower"))
+    shown = run(*CHECK).stdout
+    assert max(map(len, shown.splitlines())) <= 80
+    heading = next(line for line in shown.splitlines() if "SLOWDOWN" in line)
+    row = shown.splitlines()[shown.splitlines().index(heading) + 1]
+    assert "+48.96%" in row
+    assert ids["candidate_id"] in row
+
+
 def test_what_the_pairs_do_not_decide_is_stated(server: FakeServer) -> None:
     pairs = [check_pair(number, ratio) for number, ratio in enumerate((1.0, 1.2, 0.9))]
     reason = "3 pairs did not decide it"
