@@ -142,13 +142,26 @@ def _loads(loads: Sequence[Results]) -> list[str]:
         lines.append(f"<h2>Load of {_text(model)}{_text(each.benchmark_id)}</h2>")
         lines.append(f"<p>{_text(load_sentence_of(each))}</p>")
         lines += map(svg_figure, load_figures(each))
-        heads = "".join(f"<th class=n>{_text(name)}" for name in rows[0])
+        heads = "".join(f"<th class=n>{_text(_heading(name))}" for name in rows[0])
         lines.append(f"<div class=wide><table><tr>{heads}")
         for row in rows:
             cells = "".join(f"<td class=n>{_text(_number(value))}" for value in row.values())
             lines.append(f"<tr>{cells}")
         lines.append("</table></div>")
     return lines
+
+
+_UNITS = {"s": "s", "ms": "ms", "j": "J", "c": "°C", "mhz": "MHz"}
+
+
+def _heading(name: str) -> str:
+    """Return the name of a field of a window, level or trial, its unit last, for people."""
+    words = name.split("_")[1:]
+    if words[:3] == ["runs", "per", "s"]:
+        return f"{' '.join(['throughput', *words[3:]])}, 1/s"
+    if len(words) > 1 and words[-1] in _UNITS:
+        return f"{' '.join(words[:-1])}, {_UNITS[words[-1]]}"
+    return " ".join(words)
 
 
 def _number(value: object) -> object:

@@ -445,15 +445,15 @@ def test_the_table_has_a_row_for_each_trial_in_80_columns(
 
 
 @pytest.mark.parametrize(
-    ("part", "reported", "column"),
+    ("part", "reported", "column", "heading"),
     [
-        ("soak", soak_report(), "window_p50_ms"),
-        ("concurrency", concurrency_report(), "level_runs_per_s"),
-        ("load_test", load_report(), "trial_rate"),
+        ("soak", soak_report(), "window_p50_ms", "p50, ms"),
+        ("concurrency", concurrency_report(), "level_runs_per_s", "throughput, 1/s"),
+        ("load_test", load_report(), "trial_rate", "rate"),
     ],
 )
 def test_each_load_has_a_section_of_the_page_and_rows_of_an_export(
-    part: str, reported: Any, column: str
+    part: str, reported: Any, column: str, heading: str
 ) -> None:
     found = msgspec.convert({**results(), part: reported}, Results)
     rows = load_rows(found)
@@ -461,7 +461,8 @@ def test_each_load_has_a_section_of_the_page_and_rows_of_an_export(
     assert all(column in each for each in rows)
     page = report_page([], "", [found])
     assert load_sentence_of(found) in html.unescape(page)
-    assert column in page
+    assert f"<th class=n>{heading}<" in page
+    assert "_ms<" not in page
     assert page.count('<figure class="edgeyard-figure') == len(load_figures(found)) > 0
 
 
