@@ -236,6 +236,8 @@ PREFILL_TOKENS_PER_S = Metric(
 TIME_TO_FIRST_TOKEN_MS = Metric("time_to_first_token_ms", "time to first token", "ms", LOWER)
 REQUEST_MS = Metric("request_ms", "time of a request after the first", "ms", LOWER)
 
+TOKEN_P99_MS = Metric("token_p99_ms", "99th percentile of a token after the first", "ms", LOWER)
+
 _GENERATION = tuple(
     StandardMetric(
         each,
@@ -243,7 +245,13 @@ _GENERATION = tuple(
         ("results", each.name, "ci95"),
         ("results", each.name, "ci95_degrees"),
     )
-    for each in (DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, TIME_TO_FIRST_TOKEN_MS, REQUEST_MS)
+    for each in (
+        DECODE_TOKENS_PER_S,
+        PREFILL_TOKENS_PER_S,
+        TIME_TO_FIRST_TOKEN_MS,
+        TOKEN_P99_MS,
+        REQUEST_MS,
+    )
 )
 
 

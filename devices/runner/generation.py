@@ -22,6 +22,7 @@ from edgeyard.devices.metrics import (
     PREFILL_TOKENS_PER_S,
     REQUEST_MS,
     TIME_TO_FIRST_TOKEN_MS,
+    TOKEN_P99_MS,
     Metric,
     generation_primary,
 )
@@ -29,7 +30,7 @@ from edgeyard.devices.runner.board import peak_bytes
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import GeneratingSession, Generation, Progress
 from edgeyard.devices.runner.generation_request import GenerationRequest
-from edgeyard.devices.runner.interval import median_interval
+from edgeyard.devices.runner.interval import median_interval, quantile_interval
 from edgeyard.devices.runner.measure import (
     MEASURED_PERCENT,
     MIN_MEASURING_S,
@@ -167,17 +168,19 @@ class GenerationResult:
         results: Dict[str, Dict[str, object]] = {}
         for metric, numbers in self.series.items():
             interval = median_interval(numbers)
-            results[metric.name] = {
-                "value": float(np.median(numbers)),
-                "unit": metric.unit,
-                "title": metric.title,
-                "better": metric.better,
-            }
+            results[metric.name] = _stated(metric, float(np.median(numbers)))
             if interval is not None:
                 results[metric.name] |= {
                     "ci95": [interval.low, interval.high],
                     "ci95_degrees": interval.degrees,
                 }
+        token_ms = self.token_ms.ravel()
+        if len(token_ms):
+            p99 = _stated(TOKEN_P99_MS, float(np.percentile(token_ms, 99)))
+            low, high = quantile_interval(token_ms, 0.99)
+            if low is not None and high is not None:
+                p99["ci95"] = [low, high]
+            results[TOKEN_P99_MS.name] = p99
         return {
             "primary_metric": generation_primary(self.request.output_length).name,
             "results": results,
@@ -204,6 +207,15 @@ class GenerationResult:
             "token_ms": self.token_ms,
             "output_tokens": np.array(self.tokens, dtype=np.int64),
         }
+
+
+def _stated(metric: Metric, value: float) -> Dict[str, object]:
+    return {
+        "value": value,
+        "unit": metric.unit,
+        "title": metric.title,
+        "better": metric.better,
+    }
 
 
 @dataclass(kw_only=True)

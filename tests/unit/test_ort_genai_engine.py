@@ -201,6 +201,10 @@ def test_a_request_has_its_lengths_and_its_times_add_up(model: GeneratingSession
     assert decode["value"] == pytest.approx(np.median(rates))
     assert decode["ci95"][0] <= decode["value"] <= decode["ci95"][1]
     assert decode["better"] == "higher"
+    p99 = results["token_p99_ms"]
+    assert p99["value"] == pytest.approx(np.percentile(found.token_ms, 99))
+    ends = p99.get("ci95", [0.0, np.inf])  # a few hundred tokens show no upper end
+    assert ends[0] <= p99["value"] <= ends[1]
     first = results["time_to_first_token_ms"]["value"]
     assert first <= results["request_ms"]["value"]
     prefill = results["prefill_tokens_per_s"]["value"]
