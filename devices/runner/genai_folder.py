@@ -7,6 +7,7 @@ standard library; Python 3.10.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from dataclasses import dataclass
@@ -26,6 +27,9 @@ from edgeyard.errors import RunFailed
 CONFIG = "genai_config.json"
 TOKENIZER = "tokenizer.json"
 MAX_CONFIG_BYTES = 2**20
+MAX_TOKENIZER_BYTES = 2**24
+"""Larger ones are read on the board alone."""
+
 _MAX_TOKENS = 2**31 - 1
 
 _SESSION_OPTIONS = frozenset(
@@ -75,6 +79,8 @@ def read_files(archive: ModelArchive, *, max_fields: "int | None" = None) -> Gen
     if archive.name != CONFIG:
         raise _wrong(f"holds {archive.name[:100]!r} and no {CONFIG}")
     found = _read_config(bytes(archive.model[: MAX_CONFIG_BYTES + 1]), archive.data)
+    if found.has_tokenizer:
+        _check_tokenizer(archive.data[TOKENIZER])
     inspect(archive.data[found.decoder], archive.data, max_fields=max_fields)
     return found
 
@@ -170,6 +176,18 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
         vocabulary=vocabulary,
         has_tokenizer=TOKENIZER in others,
     )
+
+
+def _check_tokenizer(content: memoryview) -> None:
+    """Refuse what the engine could not read, also where prompts are token ids."""
+    if len(content) > MAX_TOKENIZER_BYTES:
+        return
+    try:
+        document = json.loads(bytes(content).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"has a {TOKENIZER} that is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise _wrong(f"has a {TOKENIZER} that is no JSON object")
 
 
 def _check_session(decoder: Mapping[str, object]) -> None:

@@ -350,6 +350,15 @@ def test_text_without_a_tokenizer_is_the_users_input(tmp_path: Path) -> None:
     assert measure(session, prompt_tokens=[4], output_length=2).text is None
 
 
+@pytest.mark.parametrize("content", ["{", "[]", '"a"', "[" * 100_000])
+def test_a_tokenizer_that_is_none_is_named(tmp_path: Path, content: str) -> None:
+    folder = folder_of(tmp_path / "net")
+    (folder / "tokenizer.json").write_text(content)
+    assert failure(load, unchecked_archive(folder)).category == "user_model"
+    with pytest.raises(InvalidInput, match=r"a tokenizer\.json that is no JSON"):
+        packed(folder)
+
+
 def changed(tmp_path: Path, **model: object) -> Path:
     """The archive of a folder with other fields of ``model``; None removes one."""
 
