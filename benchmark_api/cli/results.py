@@ -361,7 +361,11 @@ def _csv_rows(found: Results) -> list[Row]:
         workload = {**as_json(found.summary.workload), "inputs": inputs}
         rows.append({**frame_row({**shared, **of_set, "workload": workload}), "set": each["name"]})
     rows += [{**frame_row(row), **each} for each in load_rows(found.answer)]
-    return rows or [{**_value_columns(found), **frame_row(row)}]
+    if rows:
+        return rows
+    whole = frame_row(row)
+    others = _value_columns(found)
+    return [whole | {name: value for name, value in others.items() if name not in whole}]
 
 
 def _value_columns(found: Results) -> Row:
