@@ -126,9 +126,10 @@ def other_work(
         known_late: Parts that only a run shows; they are compared if both are known.
     """
     unknown = {name for name in known_late if not (first.get(name) and second.get(name))}
-    asked, asks = _request_of(first), _request_of(second)
-    differ = asked is not None and asks is not None and asked != asks
-    others = [f"requests ({_request_text(asked)} against {_request_text(asks)})"] if differ else []
+    before, after = _request_of(first), _request_of(second)
+    differ = before is not None and after is not None and before != after
+    words = f"requests ({_request_text(before)} against {_request_text(after)})"
+    others = [words] if differ else []
     return others + [
         f"{PARTS[name]} ({part_text(first, name) or 'none'} against "
         f"{part_text(second, name) or 'none'})"
