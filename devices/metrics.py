@@ -255,6 +255,11 @@ _GENERATION = tuple(
 )
 
 
+def rate_text(rate: Optional[float]) -> str:
+    """Return a rate of queries with four digits and without an exponent."""
+    return f"{rate or 0.0:,.0f}" if (rate or 0.0) >= 1000 else f"{rate or 0.0:.4g}"
+
+
 def generation_primary(output_length: int) -> Metric:
     """Return the primary metric of GENAI for outputs of so many tokens."""
     return DECODE_TOKENS_PER_S if output_length > 1 else PREFILL_TOKENS_PER_S

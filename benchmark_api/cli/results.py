@@ -375,10 +375,13 @@ def _value_columns(found: Results) -> Row:
         columns[name] = each.value
         if not isinstance(each.value, bool | str):
             columns |= {f"{name}_low": each.low, f"{name}_high": each.high}
-    generation = found.report.get("generation")
-    if isinstance(generation, Mapping):
-        columns["first_request_ms"] = generation.get("first_request_ms")
+    if _FIRST_REQUEST in found.metrics:
+        columns[_FIRST_REQUEST] = found.metrics[_FIRST_REQUEST].value
     return columns
+
+
+_FIRST_REQUEST = "first_request_ms"
+"""Metric of language models that is one number, without an interval, and no declared value."""
 
 
 _OF_FIRST_SET = (
@@ -520,10 +523,9 @@ def _facts(found: Results) -> Mapping[str, str]:
             f"{mark}, {metric.direction}",
         )
     if latency is not None:
-        interval = _interval(latency.p50_ms, latency.p50_low_ms, latency.p50_high_ms)
-        interval = f" ({interval})" if interval else ""
         of = " of a step" if trained else " of a token" if generated else ""
-        facts[f"p50{of}"] = f"{three_digits(latency.p50_ms)} ms{interval}{mark}"
+        ends = latency.p50_low_ms, latency.p50_high_ms
+        facts[f"p50{of}"] = _with_interval(latency.p50_ms, *ends, "ms", mark)
         for name, value in (
             ("p90", latency.p90_ms),
             ("p99", latency.p99_ms),
@@ -539,8 +541,8 @@ def _facts(found: Results) -> Mapping[str, str]:
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
         counted = "requests" if generated else "inferences"
         facts["batches" if rows else counted] = f"{latency.count:,}{rows}"
-    ends = row.get("primary_repeat_low"), row.get("primary_repeat_high")
-    again = _interval(row.get("primary_value"), *ends)
+    repeated = row.get("primary_repeat_low"), row.get("primary_repeat_high")
+    again = _interval(row.get("primary_value"), *repeated)
     if metric is not None and again:
         again = f"{again} {metric.unit}".rstrip()
         facts[f"repeated {metric.name}"] = f"{again} ({_between_runs(row.get('between_runs'))})"
@@ -563,8 +565,8 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["load"] = f"{cold} ms cold" + (f", {warm} ms warm" if warm else "")
     first = three_digits(row.get("first_inference_ms"))
     facts["first inference"] = f"{first} ms" if first else ""
-    if generated:
-        facts["first request"] = _first_request(found.report.get("generation"))
+    request = found.metrics.get(_FIRST_REQUEST)
+    facts["first request"] = f"{three_digits(request.value)} ms" if request is not None else ""
     facts["nodes"] = _nodes_by_provider(found.report.get("engine_facts"))
     facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
@@ -576,12 +578,11 @@ def _energy_facts(row: Mapping[str, object], report: Mapping[str, object]) -> di
     from edgeyard.benchmark_api.sdk.energy import energy_sentence
 
     joules, watts = three_digits(row.get("energy_j")), three_digits(row.get("power_w"))
-    low, high = three_digits(row.get("energy_low_j")), three_digits(row.get("energy_high_j"))
+    ends = row.get("energy_low_j"), row.get("energy_high_j")
     above = three_digits(row.get("energy_above_idle_j"))
-    interval = f" (95 %: {low} to {high})" if low and high else ""
     unit = "J a token" if report.get("generation") else "J an inference"
     return {
-        "energy": f"{joules} {unit}{interval}" if joules else "",
+        "energy": _with_interval(row.get("energy_j"), *ends, unit) if joules else "",
         "above idle": f"{above} {unit}" if above else "",
         "power": f"{watts} W" if watts else "",
         "energy by": plain(energy_sentence(report)),
@@ -619,12 +620,6 @@ def _throughput(row: Row, unit: str, mark: str) -> str:
     if isinstance(rows, int | float) and rows != runs:
         text += f", {three_digits(rows)} rows/s"
     return text + mark
-
-
-def _first_request(generation: object) -> str:
-    """Return the time of a language model's first request after loading."""
-    stated = generation.get("first_request_ms") if isinstance(generation, Mapping) else None
-    return f"{three_digits(stated)} ms" if three_digits(stated) else ""
 
 
 def _metric_facts(found: Results) -> Mapping[str, str]:

@@ -10,6 +10,8 @@ from itertools import accumulate
 from unicodedata import east_asian_width
 
 _MAX_DRAWN = 1e150
+"""A host may state any number: beyond this one, differences and powers are no numbers any more."""
+
 LOG_FROM = 20.0
 """Ratio of the largest to the smallest value above which an axis is logarithmic."""
 
@@ -91,9 +93,8 @@ def scale_of(values: Iterable[float], ends: Iterable[float] = (), *, from_zero: 
         ends: Ends of their intervals.
         from_zero: Whether a linear axis contains 0.
     """
-    # a host may state any number: from there on differences and powers are no numbers any more
-    values = [min(max(each, -_MAX_DRAWN), _MAX_DRAWN) for each in values]
-    shown = [*values, *(min(max(each, -_MAX_DRAWN), _MAX_DRAWN) for each in ends)]
+    values = [_drawn(each) for each in values]
+    shown = [*values, *map(_drawn, ends)]
     if not values:
         return Scale(low=0.0, high=1.0)
     if min(values) > 0 and max(values) / min(values) > LOG_FROM:
@@ -109,6 +110,10 @@ def scale_of(values: Iterable[float], ends: Iterable[float] = (), *, from_zero: 
     return Scale(
         low=math.floor(low / step + 1e-6) * step, high=math.ceil(high / step - 1e-6) * step
     )
+
+
+def _drawn(value: float) -> float:
+    return min(max(value, -_MAX_DRAWN), _MAX_DRAWN)
 
 
 def _step(span: float) -> float:

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
-from edgeyard.benchmark_api.schemas.answers import ConcurrencyResult
+from edgeyard.benchmark_api.schemas.answers import ConcurrencyLevel, ConcurrencyResult
 
 
 def concurrency_figures(found: ConcurrencyResult) -> list[LineFigure]:
     """Return throughput and latency by the number of callers, with the knee marked."""
     callers = Axis(title="callers at once")
     marks = [] if found.knee is None else [Mark(x=float(found.knee), text="knee")]
-    rates = [
-        Sample(
-            verdict="",
-            x=float(each.callers),
-            value=each.runs_per_s,
-            low=each.runs_per_s_low,
-            high=each.runs_per_s_high,
-        )
-        for each in found.levels
-    ]
-    medians = [
-        Sample(
-            verdict="",
-            x=float(each.callers),
-            value=each.p50_ms,
-            low=each.p50_low_ms,
-            high=each.p50_high_ms,
-        )
-        for each in found.levels
-    ]
-    tails = [
-        Sample(
-            verdict="",
-            x=float(each.callers),
-            value=each.p99_ms,
-            low=each.p99_low_ms,
-            high=each.p99_high_ms,
-        )
-        for each in found.levels
-    ]
+    rates = _samples(found, lambda one: (one.runs_per_s, one.runs_per_s_low, one.runs_per_s_high))
+    medians = _samples(found, lambda one: (one.p50_ms, one.p50_low_ms, one.p50_high_ms))
+    tails = _samples(found, lambda one: (one.p99_ms, one.p99_low_ms, one.p99_high_ms))
     return [
         LineFigure(
             title="Throughput of all callers together",
@@ -56,6 +31,18 @@ def concurrency_figures(found: ConcurrencyResult) -> list[LineFigure]:
             series=[Series(name="p50", samples=medians), Series(name="p99", samples=tails)],
             marks=marks,
         ),
+    ]
+
+
+def _samples(
+    found: ConcurrencyResult,
+    numbers: Callable[[ConcurrencyLevel], tuple[float, float | None, float | None]],
+) -> list[Sample]:
+    """Return a number of each level, with the ends of its interval, by the number of callers."""
+    return [
+        Sample(verdict="", x=float(each.callers), value=value, low=low, high=high)
+        for each in found.levels
+        for value, low, high in [numbers(each)]
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
 from edgeyard.benchmark_api.schemas.answers import LoadResult, LoadTrial
+from edgeyard.devices.metrics import rate_text
 
 
 def load_test_figures(found: LoadResult) -> list[LineFigure]:
@@ -56,13 +57,13 @@ def load_sentence(found: LoadResult) -> str:
     if found.largest_rate is None:
         kept = "kept" if result.kept else "not kept"
         return (
-            f"{how} the bound of {bound} was {kept} at {_rate(result.rate)} queries/s: {known} at "
-            f"{counts}, {result.late} of {result.nb_inference:,} late, {result.max_late} allowed. "
-            f"{late}"
+            f"{how} the bound of {bound} was {kept} at {rate_text(result.rate)} queries/s: {known} "
+            f"at {counts}, {result.late} of {result.nb_inference:,} late, {result.max_late} "
+            f"allowed. {late}"
         )
     end = _end(found)
     return (
-        f"{how} the largest rate that keeps {bound} is {_rate(found.largest_rate)} queries/s, "
+        f"{how} the largest rate that keeps {bound} is {rate_text(found.largest_rate)} queries/s, "
         f"{end} {len(found.trials)} trials. There {result.late} of {result.nb_inference:,} "
         f"queries were late, {result.max_late} allowed. {late}"
     )
@@ -72,7 +73,7 @@ def _end(found: LoadResult) -> str:
     if found.rate_not_kept is None:
         return "and no larger one was tried, in"
     what = "did not keep it" if found.not_kept_valid else "was invalid"
-    return f"and {_rate(found.rate_not_kept)}/s {what}, in"
+    return f"and {rate_text(found.rate_not_kept)}/s {what}, in"
 
 
 def _lateness(found: LoadResult) -> str:
@@ -80,13 +81,8 @@ def _lateness(found: LoadResult) -> str:
     invalid = [each.rate for each in found.trials if not each.valid and each.rate is not None]
     text = f"The generator itself was late by {late_ms:.2g} ms at {found.percentile:g} %."
     if invalid:
-        text += f" Trials from {_rate(min(invalid))}/s on were invalid because of its lateness."
+        text += f" Trials from {rate_text(min(invalid))}/s on were invalid because of its lateness."
     return text
-
-
-def _rate(rate: float | None) -> str:
-    """Return a rate with four digits and without an exponent."""
-    return f"{rate or 0.0:,.0f}" if (rate or 0.0) >= 1000 else f"{rate or 0.0:.4g}"
 
 
 def _latencies(trials: list[LoadTrial], name: str) -> Series:

@@ -29,6 +29,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.metrics import rate_text
 from edgeyard.devices.runner.concurrency import part_rates
 from edgeyard.devices.runner.conditions import Conditions, Watch, together
 from edgeyard.devices.runner.engine import Progress, Session
@@ -552,7 +553,7 @@ def _none_kept(
     if not trials:
         return RunFailed(
             "timeout",
-            f"the time of the run was too short for a trial at {_rate(next_rate)}/s: state a "
+            f"the time of the run was too short for a trial at {rate_text(next_rate)}/s: state a "
             "longer user_time, or a smaller load_percentile",
         )
     lowest = min(trials, key=lambda each: each.rate or 0.0)
@@ -566,7 +567,7 @@ def _none_kept(
         )
     found = (
         f"load_bound: {bound} was not kept at any of {len(trials)} rates, down to "
-        f"{_rate(lowest.rate)}/s"
+        f"{rate_text(lowest.rate)}/s"
     )
     if ended == "time":
         return RunFailed("timeout", f"{found}: state a longer user_time")
@@ -589,17 +590,12 @@ def _not_kept(found: str, advice: str, conditions: Conditions) -> RunFailed:
     return RunFailed("user_input", f"{found}. {busy} Submit it again, or {advice}")
 
 
-def _rate(rate: Optional[float]) -> str:
-    """Return a rate with four digits and without an exponent."""
-    return f"{rate or 0.0:,.0f}" if (rate or 0.0) >= 1000 else f"{rate or 0.0:.4g}"
-
-
 def _so_far(best: Optional[Trial], worst: Optional[Trial]) -> str:
     known = []
     if best is not None:
-        known.append(f"kept at {_rate(best.rate)}/s")
+        known.append(f"kept at {rate_text(best.rate)}/s")
     if worst is not None:
-        known.append(f"not at {_rate(worst.rate)}/s")
+        known.append(f"not at {rate_text(worst.rate)}/s")
     return "; bound " + ", ".join(known) if known else ""
 
 
@@ -753,7 +749,8 @@ class _Sender:
 
     def _show_server(self, rate: float, done: int, planned: int, late: int, so_far: str) -> None:
         searches = self._rules.searches
-        name = f"trial {self._trials} at {_rate(rate)}/s" if searches else f"{_rate(rate)}/s"
+        at = f"{rate_text(rate)}/s"
+        name = f"trial {self._trials} at {at}" if searches else at
         self._note(f"{name}: {done:,} of {planned:,} queries, {late:,} late{so_far}")
         share = done / planned
         if searches:
