@@ -35,6 +35,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fronts import front_text, fronts_of
+from edgeyard.devices.metrics import measured_metrics
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;
@@ -47,13 +48,13 @@ font-variant-numeric:tabular-nums}td.dim{opacity:.5}.suspect{color:#b36b00}.inva
 """
 
 
-def report_page(rows: Sequence[Row], title: str, loads: Sequence[Results] = ()) -> str:
+def report_page(rows: Sequence[Row], title: str, details: Sequence[Results] = ()) -> str:
     """Return rows of `compare` as a page.
 
     Args:
         rows: Compared results.
         title: Campaign or tag that they belong to; "": none.
-        loads: Those of them whose load is a soak, several callers, or by LoadGen's rules.
+        details: Those of them of which the page has all numbers, and what their loads showed.
     """
     heading = f"Benchmarks of {title}" if title else "Benchmarks"
     page = [
@@ -65,7 +66,8 @@ def report_page(rows: Sequence[Row], title: str, loads: Sequence[Results] = ()) 
         *_common(rows),
         *_chart(rows),
         *_table(rows),
-        *_loads(loads),
+        *_loads(details),
+        *_numbers(details),
         *_remarks(rows),
         "</html>\n",
     ]
@@ -131,15 +133,14 @@ def _table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _loads(loads: Sequence[Results]) -> list[str]:
+def _loads(details: Sequence[Results]) -> list[str]:
     """Return a section for each load: what it showed, its figures, and a table of its parts."""
     lines = []
-    for each in loads:
+    for each in details:
         rows = load_rows(each)
         if not rows:
             continue
-        model = "" if each.summary is None else f"{each.summary.model} · "
-        lines.append(f"<h2>Load of {_text(model)}{_text(each.benchmark_id)}</h2>")
+        lines.append(f"<h2>Load of {_text(_name(each))}</h2>")
         lines.append(f"<p>{_text(load_sentence_of(each))}</p>")
         lines += map(svg_figure, load_figures(each))
         heads = "".join(f"<th class=n>{_text(_heading(name))}" for name in rows[0])
@@ -147,6 +148,36 @@ def _loads(loads: Sequence[Results]) -> list[str]:
         for row in rows:
             cells = "".join(f"<td class=n>{_text(_number(value))}" for value in row.values())
             lines.append(f"<tr>{cells}")
+        lines.append("</table></div>")
+    return lines
+
+
+def _name(result: Results) -> str:
+    model = "" if result.summary is None else f"{result.summary.model} · "
+    return f"{model}{result.benchmark_id}"
+
+
+def _numbers(details: Sequence[Results]) -> list[str]:
+    """Return a section for each result with all its numbers, the primary one first."""
+    lines = []
+    for each in details:
+        newest = max(each.reports, key=lambda one: one.attempt, default=None)
+        found = measured_metrics(newest.report) if newest is not None else []
+        if not found:
+            continue
+        lines.append(f"<h2>Numbers of {_text(_name(each))}</h2>")
+        lines.append(
+            "<div class=wide><table><tr><th>Number<th class=n>Value<th>Unit<th class=n>95 %"
+            "<th>Better"
+        )
+        for one in found:
+            low, high = three_digits(one.low), three_digits(one.high)
+            interval = f"{low} to {high}" if low and high else ""
+            lines.append(
+                f"<tr><td>{_text(one.metric.title or one.metric.name)}"
+                f"<td class=n>{_text(three_digits(one.value))}<td>{_text(one.metric.unit)}"
+                f"<td class=n>{_text(interval)}<td>{_text(one.metric.better)}"
+            )
         lines.append("</table></div>")
     return lines
 

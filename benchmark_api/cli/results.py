@@ -128,12 +128,14 @@ def results(
     if html is not None:
         from edgeyard.benchmark_api.cli.report import report_page
 
-        loads = [
+        details = [
             session.client.results(plain(row.get("benchmark_id"))).answer
             for row in rows
-            if workload_text(row, "load")
+            if len(rows) == 1
+            or workload_text(row, "load")
+            or row.get("primary_metric") not in (None, P50.name)
         ]
-        write_output(html, "--html", report_page(rows, campaign or tag or "", loads))
+        write_output(html, "--html", report_page(rows, campaign or tag or "", details))
         session.report(f"wrote {html}")
     if plot is not None:
         from edgeyard.benchmark_api.cli.output import accuracy
