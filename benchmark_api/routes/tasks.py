@@ -353,7 +353,7 @@ def _record(
             owner, allowed = _quotas(uow, attempt, services.settings.quotas)
             quotas.check_run(uow, attempt.benchmark_id, attempt.number, owner, allowed)
         if report is not None and attempt.result_at is None:
-            check_report(report, attempt.benchmark_id)
+            check_report(report, uow.benchmarks.get(attempt.benchmark_id))
             sender = authorizer.sender(attempt)
             lifecycle.result_received(uow, attempt, report, now, sender)
         return attempt, new

@@ -24,7 +24,7 @@ from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.engine.contents import SeenContent, see_content
 from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
-from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
 from edgeyard.scheduler.model.files import ResultFile, StoredFile
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
@@ -252,19 +252,22 @@ class Claims:
             Unavailable: The server stops.
         """
         limit_bytes = self._limit_bytes()
-        fetch = _Fetch(
-            attempt=attempt,
-            cluster=self._cluster,
-            files=self._files,
-            clock=self._clock,
-            read_json=self._read_json,
-            limit_bytes=limit_bytes,
-            left_bytes=2 * limit_bytes,
-            until_s=until_s,
-            stopped=stopped,
-            hear=hear,
-        )
         try:
+            with self._store.read() as uow:
+                benchmark = uow.benchmarks.get(attempt.benchmark_id)
+            fetch = _Fetch(
+                attempt=attempt,
+                benchmark=benchmark,
+                cluster=self._cluster,
+                files=self._files,
+                clock=self._clock,
+                read_json=self._read_json,
+                limit_bytes=limit_bytes,
+                left_bytes=2 * limit_bytes,
+                until_s=until_s,
+                stopped=stopped,
+                hear=hear,
+            )
             report = fetch.report()
             stored = {name: fetch.file(name, sha) for name, sha in _listed(report)}
             with suppress(NotFound):
@@ -343,6 +346,7 @@ class _Fetch:
     """
 
     attempt: Attempt
+    benchmark: Benchmark
     cluster: Cluster
     files: FileStore
     clock: Clock
@@ -369,7 +373,7 @@ class _Fetch:
             raise ValueError(f"its report is that of another run: {said}")
         if report.get("status") not in ("ok", "failed"):
             raise ValueError("its report has no status")
-        check_report(report, attempt.benchmark_id)
+        check_report(report, self.benchmark)
         return report
 
     def file(self, name: str, sha256: str | None) -> StoredFile:

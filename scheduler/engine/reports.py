@@ -15,22 +15,24 @@ from edgeyard.devices.metrics import (
 )
 from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.scheduler.model.benchmark import Benchmark, JobDescription
 
 _AMOUNTS = ("ram_peak", "ram_baseline", "ram_model", "runs_per_s", "rows_per_s")
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 
-def check_report(report: Mapping[str, object], benchmark_id: str) -> None:
+def check_report(report: Mapping[str, object], benchmark: Benchmark) -> None:
     """Refuse what would mislead readers of a result; a report without schema is taken as it is.
 
     Args:
         report: What the runner wrote.
-        benchmark_id: Benchmark that it has to be a result of.
+        benchmark: That it has to be a result of.
 
     Raises:
         InvalidInput: Naming what is wrong.
     """
     own = report.get("schema") == SCHEMA
+    benchmark_id = benchmark.benchmark_id
     found = []
     if report.get("benchmark_id", None if own else benchmark_id) != benchmark_id:
         found.append(FieldError("/benchmark_id", "is another benchmark's", benchmark_id))
@@ -40,8 +42,32 @@ def check_report(report: Mapping[str, object], benchmark_id: str) -> None:
         found += _latency_problems(report.get("inference_latency"))
         found += _amount_problems(report)
         found += _primary_problems(report)
+        if report.get("status") == "ok":
+            found += _other_work(report, benchmark.description)
     if found:
         raise InvalidInput(found)
+
+
+def _other_work(report: Mapping[str, object], asked: JobDescription) -> list[FieldError]:
+    """Refuse the numbers of another type or engine, or of another load, than was asked for."""
+    kind, engine = asked.benchmark_type, asked.runtime
+    stated = {"benchmark_type": kind, "engine": engine, "inference_engine": engine}
+    found = [
+        FieldError(f"/{name}", "is not what was asked for", value)
+        for name, value in stated.items()
+        if report.get(name) not in (None, value)
+    ]
+    loads = {
+        "soak": asked.soak_s is not None,
+        "concurrency": bool(asked.concurrency),
+        "load_test": asked.load is not None,
+    }
+    for name, wanted in loads.items():
+        if wanted and not isinstance(report.get(name), Mapping):
+            found.append(FieldError(f"/{name}", "was asked for and is not there", "an object"))
+        if not wanted and report.get(name) is not None:
+            found.append(FieldError(f"/{name}", "was not asked for", "null"))
+    return found
 
 
 def _latency_problems(latency: object) -> list[FieldError]:

@@ -10,7 +10,6 @@ from httpx import Response
 
 from edgeyard.benchmark_api.sdk.comparison import compare
 from tests.builders.api import Api, running
-from tests.builders.descriptions import description
 
 
 @pytest.fixture
@@ -22,14 +21,14 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 def uploaded(api: Api, **changes: Any) -> tuple[str, Response]:
     """A run that has uploaded a report of these members; its benchmark's id, and the answer."""
-    body = api.as_().post("/v1/benchmarks", json=description()).json()
-    benchmark_id = str(body["benchmark_id"])
+    kind = changes.get("benchmark_type", "TYPE4")
+    benchmark_id = api.submit() if kind == "TYPE1" else api.submitted_as(kind)
     api.dispatched(benchmark_id)
     report = {
         "schema": "edgeyard/result/v1",
         "status": "ok",
         "benchmark_id": benchmark_id,
-        "benchmark_type": "TYPE4",
+        "benchmark_type": kind,
         "inference_latency": {"unit": "ms", "p50": 20.0, "p50_ci95": [19.0, 21.0]},
         "verdict": {"verdict": "comparable", "reasons": []},
         **changes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from edgeyard.benchmark_api.sdk.model_folder import packed
 from edgeyard.devices.metrics import measured_metrics, primary_metric
 from edgeyard.scheduler.engine.reports import check_report
+from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkType
 from tests.builders.language_models import (
     TINY_LLAMA,
     ends_at_once,
@@ -21,6 +22,7 @@ from tests.builders.language_models import (
     with_nan,
 )
 from tests.builders.networks import DEMO
+from tests.builders.records import a_benchmark, a_description
 from tests.builders.runner import UploadServer, make_task, upload_server
 from tests.integration.test_runner import failure_of, report_of
 
@@ -33,12 +35,17 @@ def server() -> Iterator[UploadServer]:
         yield running
 
 
+def _asked(report: Mapping[str, Any]) -> Benchmark:
+    description = a_description(runtime="ort-genai", benchmark_type=BenchmarkType.GENAI)
+    return a_benchmark(report["benchmark_id"], description=description)
+
+
 def test_tokens_per_second_are_measured_and_uploaded(server: UploadServer, tmp_path: Path) -> None:
     parameters = {"prompt": "Once upon a time", "output_length": 32, "requests": 6, "threads": 1}
     task = make_task(tmp_path, server, packed(TINY_LLAMA), parameters=parameters, **GENAI)
     task.complete()
     report = report_of(server)
-    check_report(report, report["benchmark_id"])
+    check_report(report, _asked(report))
     found = primary_metric(report)
     assert found is not None
     assert (found.metric.name, found.metric.better) == ("decode_tokens_per_s", "higher")
@@ -68,7 +75,7 @@ def test_requests_of_one_token_are_about_the_prompt(server: UploadServer, tmp_pa
     task = make_task(tmp_path, server, packed(TINY_LLAMA), parameters=parameters, **GENAI)
     task.complete()
     report = report_of(server)
-    check_report(report, report["benchmark_id"])
+    check_report(report, _asked(report))
     found = primary_metric(report)
     assert found is not None
     assert found.metric.name == "prefill_tokens_per_s"

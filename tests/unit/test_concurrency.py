@@ -33,7 +33,7 @@ from edgeyard.scheduler.model.wire import description_from_json, description_to_
 from edgeyard.scheduler.model.workload import work_of_series, workload
 from tests.builders.answers import concurrency_report, report
 from tests.builders.descriptions import read, refused
-from tests.builders.records import a_benchmark
+from tests.builders.records import a_benchmark, a_description
 
 
 def levels(*points: tuple[int, float], error: float = 0.01) -> list[dict[str, object]]:
@@ -282,9 +282,10 @@ def test_another_concurrency_is_other_work_and_another_series() -> None:
 
 def test_only_callers_at_once_make_the_throughput_of_a_report_primary() -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="runs_per_s")
-    check_report({**own, "runs_per_s": 180.0, "concurrency": concurrency_report()}, "b-1")
+    asked = a_benchmark(description=a_description(concurrency=(1, 2, 4)))
+    check_report({**own, "runs_per_s": 180.0, "concurrency": concurrency_report()}, asked)
     with pytest.raises(InvalidInput, match="primary"):
-        check_report({**own, "runs_per_s": 180.0}, "b-1")
+        check_report({**own, "runs_per_s": 180.0}, asked)
 
 
 @pytest.mark.parametrize(
@@ -298,9 +299,9 @@ def test_only_callers_at_once_make_the_throughput_of_a_report_primary() -> None:
 )
 def test_a_host_cannot_state_less_than_nothing(changes: dict[str, object]) -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1")
-    check_report(own, "b-1")
+    check_report(own, a_benchmark())
     with pytest.raises(InvalidInput, match="0 or more"):
-        check_report({**own, **changes}, "b-1")
+        check_report({**own, **changes}, a_benchmark())
 
 
 def test_a_curve_without_levels_is_described() -> None:

@@ -48,7 +48,7 @@ from tests.builders.answers import (
     soak_report,
 )
 from tests.builders.descriptions import read, refused
-from tests.builders.records import a_benchmark
+from tests.builders.records import a_benchmark, a_description
 
 
 class OfABusyMachine(Watch):
@@ -379,11 +379,14 @@ def test_another_load_is_other_work_with_its_own_metric() -> None:
     assert len(series) == 4
 
 
+ASKED = a_benchmark(description=a_description(load="server", load_bound_s=0.05))
+
+
 def test_only_a_load_makes_its_rate_primary() -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="load_rate")
-    check_report({**own, "load_test": load_report()}, "b-1")
+    check_report({**own, "load_test": load_report()}, ASKED)
     with pytest.raises(InvalidInput, match="primary"):
-        check_report(own, "b-1")
+        check_report(own, ASKED)
 
 
 def test_a_large_rate_is_shown_without_an_exponent() -> None:
@@ -395,7 +398,7 @@ def test_a_large_rate_is_shown_without_an_exponent() -> None:
 def test_a_rate_below_zero_is_refused() -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="load_rate")
     with pytest.raises(InvalidInput, match="below 0"):
-        check_report({**own, "load_test": load_report(largest_rate=-5.0)}, "b-1")
+        check_report({**own, "load_test": load_report(largest_rate=-5.0)}, ASKED)
 
 
 def a_load(**changes: object) -> LoadResult:
@@ -464,6 +467,20 @@ def test_each_load_has_a_section_of_the_page_and_rows_of_an_export(
     assert f"<th class=n>{heading}<" in page
     assert "_ms<" not in page
     assert page.count('<figure class="edgeyard-figure') == len(load_figures(found)) > 0
+
+
+def test_the_page_has_all_numbers_of_a_language_model_with_their_intervals() -> None:
+    answer: Any = results()
+    rate = {"value": 41.5, "unit": "1/s", "title": "tokens written per second", "better": "higher"}
+    answer["reports"][-1]["report"] |= {
+        "benchmark_type": "GENAI",
+        "primary_metric": "decode_tokens_per_s",
+        "results": {"decode_tokens_per_s": {**rate, "ci95": [40.0, 43.0]}},
+    }
+    page = report_page([], "", [msgspec.convert(answer, Results)])
+    row = "<td>tokens written per second<td class=n>41.5<td>1/s<td class=n>40 to 43<td>higher"
+    assert row in page
+    assert page.index("<tr><td>", page.index("Numbers of")) == page.index("<tr>" + row)
 
 
 def test_other_results_have_no_section() -> None:

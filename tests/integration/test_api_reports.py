@@ -1,0 +1,53 @@
+"""Reports of other work than was asked for, which a host that errs or lies uploads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.builders.answers import concurrency_report, load_report, report, soak_report
+from tests.builders.api import Api, running
+
+
+@pytest.fixture
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("api")) as found:
+        found.upload()
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("asked", "stated", "pointer"),
+    [
+        ({}, {"benchmark_type": "TYPE2"}, "/benchmark_type"),
+        ({}, {"engine": "tflite"}, "/engine"),
+        ({}, {"inference_engine": "tflite"}, "/inference_engine"),
+        ({}, {"soak": soak_report()}, "/soak"),
+        ({}, {"concurrency": concurrency_report()}, "/concurrency"),
+        ({}, {"load_test": load_report()}, "/load_test"),
+        ({"soak": "10m"}, {}, "/soak"),
+        ({"soak": "10m"}, {"soak": "steady"}, "/soak"),
+        ({"concurrency": "1,2", "parameters": {"threads": 1}}, {}, "/concurrency"),
+        ({"load": "single-stream"}, {}, "/load_test"),
+        ({"load": "single-stream"}, {"load_test": None, "soak": soak_report()}, "/load_test"),
+    ],
+)
+def test_numbers_of_other_work_than_was_asked_for_are_refused(
+    api: Api, asked: dict[str, Any], stated: dict[str, Any], pointer: str
+) -> None:
+    benchmark_id = api.submit(**asked)
+    api.dispatched(benchmark_id)
+    answer = api.uploaded(benchmark_id, {**report(benchmark_id=benchmark_id), **stated})
+    assert answer.status_code == 422, answer.text
+    assert pointer in [each["pointer"] for each in answer.json()["errors"]]
+
+
+def test_a_run_that_failed_has_none_of_the_numbers_that_were_asked_for(api: Api) -> None:
+    benchmark_id = api.submit(soak="10m")
+    api.dispatched(benchmark_id)
+    failure = {"category": "user_model", "sentence": "The engine can't load the model."}
+    failed = {"schema": "edgeyard/result/v1", "status": "failed", "benchmark_id": benchmark_id}
+    answer = api.uploaded(benchmark_id, {**failed, "failure": failure})
+    assert answer.status_code == 201, answer.text
