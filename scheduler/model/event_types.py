@@ -26,11 +26,9 @@ def _act(text: str) -> EventType:
 
 
 EVENT_TYPES: Mapping[str, EventType] = {
-    "alert.confirmed": EventType("a change of a series was confirmed: an alert", sent=True),
+    "alert.confirmed": EventType("a change of a series was confirmed", sent=True),
     "alert.dismissed": EventType("an alert was dismissed", act=True, sent=True),
-    "alert.open": EventType(
-        "a change of a series could not be confirmed or refuted: an alert", sent=True
-    ),
+    "alert.open": EventType("a change of a series could not be confirmed or refuted", sent=True),
     "alert.reopened": EventType("an alert that was resolved came back", sent=True),
     "alert.resolved": EventType("an alert was resolved", act=True, sent=True),
     "attempt.adopted": EventType("a run that the database did not know was taken over"),
