@@ -13,6 +13,9 @@ from edgeyard.benchmark_api.figures.measurement import Measurement
 MAX_SAMPLES = 160
 """Points of a run or a distribution that are drawn; a screen has few more."""
 
+_TIMES = ((600, "%m-%d %H:%M:%S"), (2 * 86_400, "%m-%d %H:%M"))
+"""How times are written, by the seconds that all of them are within."""
+
 _LEGEND = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
 """What the shape of a marker means, by the verdict that it shows."""
 
@@ -132,7 +135,7 @@ class LineFigure:
         return self.x_text(x) if self.is_over_time else tick_text(x)
 
     def x_text(self, x: float, scale: Scale | None = None) -> str:
-        """Return a place on the x axis, of time with its minute if all is within two days.
+        """Return a place on the x axis: of time with its minute within two days, or its second.
 
         Args:
             x: The place.
@@ -141,8 +144,9 @@ class LineFigure:
         if not self.is_over_time:
             return f"{x:.6g}"
         scale = scale or self.x_scale
-        short = scale.high - scale.low < 2 * 86_400
-        return f"{datetime.fromtimestamp(x, UTC):{'%m-%d %H:%M' if short else '%Y-%m-%d'}}"
+        span_s = scale.high - scale.low
+        form = next((form for below_s, form in _TIMES if span_s < below_s), "%Y-%m-%d")
+        return f"{datetime.fromtimestamp(x, UTC):{form}}"
 
 
 def numbered(places: Sequence[float], gap: float) -> list[tuple[str, float]]:
