@@ -108,12 +108,12 @@ LIST_COLUMNS = (
         whole=True,
         from_width=100,
     ),
-    Column(title="BOARD", of=_board, whole=True, yields=1),
+    Column(title="BOARD", of=_board, whole=True, yields=2),
     Column(title="NAME", of=field("name"), always=False, from_width=100),
     Column(title="MODEL", of=field("description.model"), shorten=True),
     Column(title="RUNTIME", of=field("description.runtime"), from_width=110),
     Column(title="TYPE", of=field("description.benchmark_type"), from_width=110),
-    Column(title="RESULT", of=primary_text, right=True, whole=True, from_width=100, always=False),
+    Column(title="RESULT", of=primary_text, right=True, whole=True, yields=1, always=False),
     Column(title="WHY", of=_why, from_width=110, always=False),
 )
 _QUEUE_COLUMNS = (
