@@ -318,7 +318,7 @@ _MEASURED = (
         title="J",
         of=digits_field("energy_j"),
         right=True,
-        from_width=100,
+        yields=1,
         always=False,
     ),
     Column(title="VERDICT", of=lambda row: plain(row.get("verdict") or row.get("status"))),
@@ -479,6 +479,14 @@ def _declared(name: str, each: DeclaredValue) -> str:
     return "; ".join(filter(None, (text, about.removesuffix(", "))))
 
 
+def _estimated(found: Mapping[str, object], unit: str) -> str:
+    """Return a number of a report's energy with its interval; "" if it is not known."""
+    ends = found.get("ci95")
+    low, high = ends if isinstance(ends, list) and len(ends) == 2 else (None, None)
+    value = found.get("value")
+    return _with_interval(value, low, high, unit) if three_digits(value) else ""
+
+
 def _with_interval(value: object, low: object, high: object, unit: str, more: str = "") -> str:
     """Return a number with its unit and its 95 % interval, as far as that is known."""
     interval = _interval(value, low, high)
@@ -578,15 +586,15 @@ def _facts(found: Results) -> Mapping[str, str]:
 def _energy_facts(row: Mapping[str, object], report: Mapping[str, object]) -> dict[str, str]:
     """Return the energy of an inference and the power, and what measured them."""
     from edgeyard.benchmark_api.sdk.energy import energy_sentence
+    from edgeyard.benchmark_api.sdk.fields import record
 
-    joules, watts = three_digits(row.get("energy_j")), three_digits(row.get("power_w"))
-    ends = row.get("energy_low_j"), row.get("energy_high_j")
-    above = three_digits(row.get("energy_above_idle_j"))
+    watts, energy = three_digits(row.get("power_w")), record(report, "energy")
     unit = "J a token" if report.get("generation") else "J an inference"
     return {
-        "energy": _with_interval(row.get("energy_j"), *ends, unit) if joules else "",
-        "above idle": f"{above} {unit}" if above else "",
+        "energy": _estimated(record(energy, "per_inference"), unit),
+        "above idle": _estimated(record(energy, "per_inference_above_idle"), unit),
         "power": f"{watts} W" if watts else "",
+        "idle power": _estimated(record(energy, "idle"), "W"),
         "energy by": plain(energy_sentence(report)),
     }
 

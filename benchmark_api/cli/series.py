@@ -83,6 +83,7 @@ _SERIES = (
     Column(title="BOARD", of=field("target_uid"), whole=True),
     Column(title="ENGINE", of=field("runtime")),
     Column(title="TYPE", of=field("benchmark_type")),
+    Column(title="MEASURES", of=field("measures"), always=False),
     Column(title="POINTS", of=field("points"), right=True),
     Column(title="NEWEST", of=lambda row: local_time(row.get("last_at"))),
     Column(title="ALERT", of=field("alert_id"), whole=True, always=False),

@@ -25,8 +25,8 @@ from edgeyard.scheduler.decide.change_points import change_points
 from edgeyard.scheduler.engine.alerts import reset_threshold, set_alert_unconfirmed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.series import SeriesKey, WatchedSeries
-from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS
-from edgeyard.scheduler.model.workload import work_of_series
+from edgeyard.scheduler.model.series_changes import ACTIVE_ALERTS, ChangeStatus, SeriesChange
+from edgeyard.scheduler.model.workload import stated_work, work_of_series
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/v1/series", tags=["results"])
@@ -66,12 +66,14 @@ def list_series(
     with context.services.store.read() as uow:
         found, following = uow.benchmarks.series(which, limit=limit, cursor=cursor)
         ids = [each.key.series_id for each in found]
+        members = uow.benchmarks.get_many([each.member_id for each in found])
         watched = {each.key.series_id: each for each in uow.series.watched_many(ids)}
         alerts = {
             each.key.series_id: each.change_id
             for each in reversed(uow.series.changes_of(ids, limit=_ALERTS, status=ACTIVE_ALERTS))
         }
     now = context.services.clock.now()
+    measures = {each.benchmark_id: stated_work(each.description) for each in members}
     items = [
         shapes.Series(
             series_id=each.key.series_id,
@@ -80,6 +82,7 @@ def list_series(
             target_uid=each.key.target_uid,
             runtime=each.key.engine,
             benchmark_type=each.key.benchmark_type,
+            measures=measures[each.member_id],
             points=each.points,
             first_at=each.first_at,
             last_at=each.last_at,
@@ -133,7 +136,7 @@ def points(
             shown.append({**as_json(row), **_facts(benchmark, report.report if report else {})})
         ids = sorted({str(each["series_id"]) for each in shown})
         watched = uow.series.watched_many(ids)
-        changes = uow.series.changes_of(ids, limit=_CHANGES)
+        changes = _changes(uow, ids)
     compared = over_time(shown)
     suspected = _suspected(compared)
     now = context.services.clock.now()
@@ -200,6 +203,14 @@ def _changed(
         return change(uow, series_id, now, caller.user_id)
 
     return Answer(views.watched_series(services.store.transact(apply), now))
+
+
+def _changes(uow: UnitOfWork, series_ids: Sequence[str]) -> Sequence[SeriesChange]:
+    """Return the newest changes of series, and all alerts that are open however old they are."""
+    alerts = uow.series.changes_of(series_ids, limit=_CHANGES, status=ACTIVE_ALERTS)
+    others = frozenset(ChangeStatus) - ACTIVE_ALERTS
+    more = uow.series.changes_of(series_ids, limit=_CHANGES - len(alerts), status=others)
+    return sorted([*alerts, *more], key=lambda each: each.found_at, reverse=True)
 
 
 def _suspected(rows: Sequence[Mapping[str, object]]) -> dict[str, shapes.SuspectedChange]:

@@ -934,8 +934,10 @@ class Series(Struct, frozen=True, kw_only=True):
 
     ``series_id`` is equal where lineage, owner, board, engine, type, inputs, parameters, data set,
     batch size, training and metric are. ``points`` counts its benchmarks; the oldest ended at
-    ``first_at``, the newest at ``last_at``. ``threshold`` is the size of a change below which
-    nothing is suspected, a share; ``alert_id`` the alert that is confirmed or open, null: none.
+    ``first_at``, the newest at ``last_at``. ``measures`` is what their descriptions state of it
+    beyond engine and type: parameters, load and shapes of inputs. ``threshold`` is the size of a
+    change below which nothing is suspected, a share; ``alert_id`` the alert that is confirmed or
+    open, null: none.
     """
 
     series_id: str
@@ -944,6 +946,7 @@ class Series(Struct, frozen=True, kw_only=True):
     target_uid: str
     runtime: str
     benchmark_type: str
+    measures: str
     points: int
     first_at: datetime
     last_at: datetime

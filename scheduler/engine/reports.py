@@ -48,9 +48,9 @@ def check_report(report: Mapping[str, object], benchmark: Benchmark) -> None:
         raise InvalidInput(found)
 
 
-def _other_work(report: Mapping[str, object], asked: JobDescription) -> list[FieldError]:
+def _other_work(report: Mapping[str, object], description: JobDescription) -> list[FieldError]:
     """Refuse the numbers of another type or engine, or of another load, than was asked for."""
-    kind, engine = asked.benchmark_type, asked.runtime
+    kind, engine = description.benchmark_type, description.runtime
     stated = {"benchmark_type": kind, "engine": engine, "inference_engine": engine}
     found = [
         FieldError(f"/{name}", "is not what was asked for", value)
@@ -58,9 +58,9 @@ def _other_work(report: Mapping[str, object], asked: JobDescription) -> list[Fie
         if report.get(name) not in (None, value)
     ]
     loads = {
-        "soak": asked.soak_s is not None,
-        "concurrency": bool(asked.concurrency),
-        "load_test": asked.load is not None,
+        "soak": description.soak_s is not None,
+        "concurrency": bool(description.concurrency),
+        "load_test": description.load is not None,
     }
     for name, wanted in loads.items():
         if wanted and not isinstance(report.get(name), Mapping):

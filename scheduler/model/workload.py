@@ -105,6 +105,17 @@ def work_of_series(benchmark: Benchmark, report: Mapping[str, object]) -> str:
     return hashlib.blake2b(body.encode(), digest_size=8).hexdigest()
 
 
+def stated_work(description: JobDescription) -> str:
+    """Return what a description states of the work of its series, in words; "" of nothing."""
+    inputs = [{"name": name, **stated} for name, stated in sorted(description.input.items())]
+    known = {
+        "parameters": dict(description.parameters),
+        "load": load_text(description),
+        "inputs": inputs,
+    }
+    return " · ".join(filter(None, (part_text(known, name) for name in known)))
+
+
 def workload_digest(benchmark: Benchmark, report: Mapping[str, object]) -> str:
     """Return a short text that is equal where the workload is."""
     body = json.dumps(workload(benchmark, report), sort_keys=True, default=str)

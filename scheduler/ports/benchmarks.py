@@ -49,12 +49,14 @@ class StoredSeries:
         points: How many there are.
         first_at: End of the oldest.
         last_at: End of the newest.
+        member_id: One of them; all measured the same.
     """
 
     key: SeriesKey
     points: int
     first_at: datetime
     last_at: datetime
+    member_id: str
 
 
 class Benchmarks(Protocol):

@@ -326,6 +326,7 @@ class SqlBenchmarks(Benchmarks):
                 func.count().label("points"),
                 func.min(benchmarks.c.ended_at).label("first_at"),
                 func.max(benchmarks.c.ended_at).label("last_at"),
+                func.max(benchmarks.c.benchmark_id).label("member_id"),
             )
             .where(*_is_point(which), *_conditions(which))
             .group_by(*_SERIES.values())

@@ -173,6 +173,9 @@ def test_much_noise_hides_no_alert_that_is_active(api: Api) -> None:
             )
     (listed,) = api.as_().get("/v1/series?series=noisy").json()["items"]
     assert listed["alert_id"] == "alert-old"
+    shown = api.as_().get("/v1/series/points?series=noisy").json()["changes"]
+    assert len(shown) == 200
+    assert [each["change_id"] for each in shown][:: len(shown) - 1] == ["noise-509", "alert-old"]
 
 
 def test_a_series_shows_what_became_of_its_changes(api: Api, shell: None) -> None:

@@ -19,7 +19,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "stated", "pointer"),
+    ("wanted", "stated", "pointer"),
     [
         ({}, {"benchmark_type": "TYPE2"}, "/benchmark_type"),
         ({}, {"engine": "tflite"}, "/engine"),
@@ -35,9 +35,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     ],
 )
 def test_numbers_of_other_work_than_was_asked_for_are_refused(
-    api: Api, asked: dict[str, Any], stated: dict[str, Any], pointer: str
+    api: Api, wanted: dict[str, Any], stated: dict[str, Any], pointer: str
 ) -> None:
-    benchmark_id = api.submit(**asked)
+    benchmark_id = api.submit(**wanted)
     api.dispatched(benchmark_id)
     answer = api.uploaded(benchmark_id, {**report(benchmark_id=benchmark_id), **stated})
     assert answer.status_code == 422, answer.text

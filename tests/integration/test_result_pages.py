@@ -42,7 +42,7 @@ def npy(values: NDArray[Any]) -> bytes:
     return data.getvalue()
 
 
-ASKED: Mapping[str, Mapping[str, Any]] = {
+DESCRIPTIONS: Mapping[str, Mapping[str, Any]] = {
     "soak": {"soak": "10m"},
     "concurrency": {"concurrency": "1,2,4,8", "parameters": {"threads": 1}},
 }
@@ -51,8 +51,8 @@ ASKED: Mapping[str, Mapping[str, Any]] = {
 def measured(api: Api, latencies: bytes, **more: Any) -> str:
     """A benchmark whose result is there."""
     kind = more.get("benchmark_type", "TYPE1")
-    asked = next((each for name, each in ASKED.items() if name in more), {})
-    benchmark_id = api.submit(**asked) if kind == "TYPE1" else api.submitted_as(kind)
+    wanted = next((each for name, each in DESCRIPTIONS.items() if name in more), {})
+    benchmark_id = api.submit(**wanted) if kind == "TYPE1" else api.submitted_as(kind)
     job = api.dispatched(benchmark_id).job_id
     headers = {"Authorization": "Bearer upload-token-1"}
     for name, content in (

@@ -35,7 +35,7 @@ def server() -> Iterator[UploadServer]:
         yield running
 
 
-def _asked(report: Mapping[str, Any]) -> Benchmark:
+def _benchmark_of(report: Mapping[str, Any]) -> Benchmark:
     description = a_description(runtime="ort-genai", benchmark_type=BenchmarkType.GENAI)
     return a_benchmark(report["benchmark_id"], description=description)
 
@@ -45,7 +45,7 @@ def test_tokens_per_second_are_measured_and_uploaded(server: UploadServer, tmp_p
     task = make_task(tmp_path, server, packed(TINY_LLAMA), parameters=parameters, **GENAI)
     task.complete()
     report = report_of(server)
-    check_report(report, _asked(report))
+    check_report(report, _benchmark_of(report))
     found = primary_metric(report)
     assert found is not None
     assert (found.metric.name, found.metric.better) == ("decode_tokens_per_s", "higher")
@@ -75,7 +75,7 @@ def test_requests_of_one_token_are_about_the_prompt(server: UploadServer, tmp_pa
     task = make_task(tmp_path, server, packed(TINY_LLAMA), parameters=parameters, **GENAI)
     task.complete()
     report = report_of(server)
-    check_report(report, _asked(report))
+    check_report(report, _benchmark_of(report))
     found = primary_metric(report)
     assert found is not None
     assert found.metric.name == "prefill_tokens_per_s"

@@ -90,6 +90,7 @@ def test_other_inputs_parameters_or_boards_under_one_lineage_are_series_of_their
     listed = api.as_().get("/v1/series", params={"series": "mixed"}).json()["items"]
     assert {each["series_id"] for each in listed} == {each["series_id"] for each in rows}
     assert sorted(each["points"] for each in listed) == [1, 1, 1, 2]
+    assert sorted(each["measures"] for each in listed) == ["", "", "", "threads=2"]
 
 
 def test_a_benchmark_that_states_no_series_is_in_that_of_its_model(api: Api) -> None:

@@ -1254,11 +1254,15 @@ def test_where_there_is_no_result_its_status_and_why_are_reported(
 
 def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer) -> None:
     answer = results()
-    energy = {"energy_j": 0.002, "energy_low_j": 0.001, "energy_high_j": 0.003}
-    answer["summary"] |= {"primary_repeat_low": 0.0178, "primary_repeat_high": 17800.0, **energy}
+    answer["summary"] |= {"primary_repeat_low": 0.0178, "primary_repeat_high": 17800.0}
     answer["reports"][0]["report"] |= {
         "benchmark_type": "GENAI",
         "generation": {"first_request_ms": 61.5},
+        "energy": {
+            "per_inference": {"value": 0.002, "ci95": [0.001, 0.003]},
+            "per_inference_above_idle": {"value": 0.001, "ci95": None},
+            "idle": {"value": 2.5, "ci95": [2.4, 2.6]},
+        },
         "results": {
             "request_ms": {"value": 61.5, "unit": "ms", "ci95": [0.0615, 61500.0]},
             "prefill_tokens_per_s": {"value": 900.0, "unit": "1/s", "ci95": [890.0, 910.0]},
@@ -1270,6 +1274,8 @@ def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer
     assert "prefill_tokens_per_s 900 1/s (95 %: 890 to 910)" in shown
     assert "first request 61.5 ms" in shown
     assert "energy 0.002 J a token (95 %: 0.001 to 0.003)" in shown
+    assert "above idle 0.001 J a token" in shown
+    assert "idle power 2.5 W (95 %: 2.4 to 2.6)" in shown
     [line] = rows_of(run("results", ID, "-o", "csv"))
     assert line["prefill_tokens_per_s"] == "900.0"
     assert line["prefill_tokens_per_s_high"] == "910.0"

@@ -282,10 +282,10 @@ def test_another_concurrency_is_other_work_and_another_series() -> None:
 
 def test_only_callers_at_once_make_the_throughput_of_a_report_primary() -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="runs_per_s")
-    asked = a_benchmark(description=a_description(concurrency=(1, 2, 4)))
-    check_report({**own, "runs_per_s": 180.0, "concurrency": concurrency_report()}, asked)
+    several = a_benchmark(description=a_description(concurrency=(1, 2, 4)))
+    check_report({**own, "runs_per_s": 180.0, "concurrency": concurrency_report()}, several)
     with pytest.raises(InvalidInput, match="primary"):
-        check_report({**own, "runs_per_s": 180.0}, asked)
+        check_report({**own, "runs_per_s": 180.0}, several)
 
 
 @pytest.mark.parametrize(

@@ -379,14 +379,14 @@ def test_another_load_is_other_work_with_its_own_metric() -> None:
     assert len(series) == 4
 
 
-ASKED = a_benchmark(description=a_description(load="server", load_bound_s=0.05))
+OF_A_LOAD = a_benchmark(description=a_description(load="server", load_bound_s=0.05))
 
 
 def test_only_a_load_makes_its_rate_primary() -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="load_rate")
-    check_report({**own, "load_test": load_report()}, ASKED)
+    check_report({**own, "load_test": load_report()}, OF_A_LOAD)
     with pytest.raises(InvalidInput, match="primary"):
-        check_report(own, ASKED)
+        check_report(own, OF_A_LOAD)
 
 
 def test_a_large_rate_is_shown_without_an_exponent() -> None:
@@ -398,7 +398,7 @@ def test_a_large_rate_is_shown_without_an_exponent() -> None:
 def test_a_rate_below_zero_is_refused() -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1", primary_metric="load_rate")
     with pytest.raises(InvalidInput, match="below 0"):
-        check_report({**own, "load_test": load_report(largest_rate=-5.0)}, ASKED)
+        check_report({**own, "load_test": load_report(largest_rate=-5.0)}, OF_A_LOAD)
 
 
 def a_load(**changes: object) -> LoadResult:

@@ -87,6 +87,7 @@ def test_series_are_listed_by_pages(server: FakeServer) -> None:
         "target_uid": "rpi4b-0001-0001",
         "runtime": "ort",
         "benchmark_type": "TYPE1",
+        "measures": "threads=2 · soak of 60 s",
         "points": 12,
         "first_at": "2026-11-01T00:00:00Z",
         "last_at": "2026-11-12T00:00:00Z",
@@ -101,6 +102,7 @@ def test_series_are_listed_by_pages(server: FakeServer) -> None:
     server.on("GET", "/v1/series", first)
     shown = run("series", "list", "--limit", "1", "--board", "rpi4b-0001-0001")
     assert "detector" in shown.stdout
+    assert "threads=2 · soak of 60 s" in shown.stdout
     assert "the first 1 series; --limit shows more" in shown.stderr
     assert server.of("GET", "/v1/series")[-1].query["target_uid"] == ["rpi4b-0001-0001"]
 
