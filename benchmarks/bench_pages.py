@@ -19,6 +19,7 @@ import httpx
 from benchmarks.load import closed_loop, get, post
 from benchmarks.tables import Row, median, median_interval
 from deploy.process import Server, edgeyard
+from edgeyard.benchmark_api.pages.boards import RECENT
 from edgeyard.benchmark_api.pages.compare import ComparisonQuery
 from edgeyard.benchmark_api.pages.overview import NEWEST
 from edgeyard.scheduler.model.benchmark import Status
@@ -63,7 +64,9 @@ def run() -> list[Row]:
         with edgeyard(data_dir, settings) as server:
             _use(server)
             cookie = _signed_in(server)
-            pages = _pages(compared)
+            listed = server.call("GET", f"/v1/benchmarks?target_uid={uids()[0]}&limit={RECENT}")
+            recent = [each["benchmark_id"] for each in listed["items"]]
+            pages = _pages(compared, recent)
             rows = [row for each in pages for row in _measure(server, each, cookie)]
             return [*rows, _idle(server, cookie)]
 
@@ -146,7 +149,13 @@ def _use(server: Server) -> None:
         server.call("PUT", f"/v1/simulations/run-{seed}", body)
 
 
-def _pages(compared: Sequence[str]) -> list[Page]:
+def _pages(compared: Sequence[str], recent: Sequence[str]) -> list[Page]:
+    """Return what is opened.
+
+    Args:
+        compared: Benchmarks to compare.
+        recent: The newest of the first board, whose results its page shows.
+    """
     benchmark, board = compared[-1], uids()[0]
     own = f"/v1/benchmarks/{benchmark}"
     day = urlencode({"submitted_from": (datetime.now(UTC) - timedelta(days=1)).isoformat()})
@@ -183,8 +192,10 @@ def _pages(compared: Sequence[str]) -> list[Page]:
             f"/ui/boards/{board}",
             calls(
                 f"/v1/boards/{board}",
-                f"/v1/benchmarks?target_uid={board}&limit=20",
+                f"/v1/benchmarks?target_uid={board}&limit={RECENT}",
                 f"{live}&target_uid={board}",
+                f"/v1/events?board={board}&limit={RECENT}",
+                results_of(recent),
             ),
         ),
         Page("queue", "/ui/queue", calls("/v1/queue?limit=500")),
