@@ -26,7 +26,7 @@ MAX_TEXT = 500
 _SHARES = frozenset({"size", "low", "high"})
 """Data that are relative changes."""
 
-_SENTENCES = ("sentence", "reason")
+_SENTENCES = ("sentence", "not_tested", "reason")
 """Data that are sentences of their own."""
 
 _HIDDEN = frozenset({*_SENTENCES, "change_id", "series_id", "before", "by"})

@@ -68,6 +68,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Spread,
 )
+from edgeyard.scheduler.model.canaries import CANARY_LINEAGE
 
 MAX_FREE_BYTES = 64 * 1024
 """Maximum bytes of each of ``extra``, ``parameters``, ``odt_config`` and ``input`` as JSON."""
@@ -476,6 +477,14 @@ class JobDescriptionIn(BaseModel):
         "each on a board of its own, which start together or not at all.",
     )
     extra: dict[str, object] = Field({}, description="Stored; read by scorers that know it.")
+
+    @field_validator("series", "name")
+    @classmethod
+    def _is_no_canarys(cls, lineage: str) -> str:
+        if lineage.startswith(CANARY_LINEAGE):
+            reason = f"names that begin with {CANARY_LINEAGE} are those of the lab's canaries"
+            raise refusal(reason, "another name")
+        return lineage
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:

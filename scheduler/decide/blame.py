@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -51,7 +52,7 @@ class Shift:
         slowdown: Relative, positive for slower: the number grew where lower numbers are better, or
             fell where higher ones are.
         low: Lower end of its 95 % interval.
-        high: Upper end.
+        high: Upper end; with ``low`` at -1 or infinity at an end: too few results for one.
     """
 
     slowdown: float
@@ -69,10 +70,17 @@ class Shift:
         size, *ends = (metric.slowdown(1 + each) for each in found)
         return cls(slowdown=size, low=min(ends), high=max(ends))
 
+    @property
+    def is_known(self) -> bool:
+        """Whether there were enough results for an interval."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
     def __str__(self) -> str:
         sign, word = (1, "slower") if self.slowdown >= 0 else (-1, "faster")
         size, *ends = (100 * sign * each for each in (self.slowdown, self.low, self.high))
         low, high = sorted(ends)
+        if not self.is_known:
+            return f"{size:.1f} % {word} (too few results for an interval)"
         return f"{size:.1f} % {word} (95 %: {low:.1f} to {high:.1f})"
 
 
@@ -176,8 +184,12 @@ class Evidence:
         return tuple(each for each in self.changes if each in ENVIRONMENT)
 
     def follows(self, shift: Shift) -> bool:
-        """Return whether another level changed with this one, and in the same direction."""
-        return shift.slowdown * self.shift.slowdown >= _SHARE * self.shift.slowdown**2
+        """Return whether another level changed with this one, and in the same direction.
+
+        A change that its own interval does not show is none.
+        """
+        is_shown = shift.is_known and not shift.low <= 0 <= shift.high
+        return is_shown and shift.slowdown * self.shift.slowdown >= _SHARE * self.shift.slowdown**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,16 @@ _MIN_NOISE = 0.002
 
 _NORMAL_95 = 1.959964
 
+_MIN_ORDERS = 40
+"""With fewer ways to share out the results among two levels, even the whole range of differences
+holds less than 95 %: of 3 results and 1, half."""
+
+LEAST = math.nextafter(-1.0, 0.0)
+"""The smallest change that leaves a level above 0."""
+
+_MAX_LOG = 700.0
+"""Larger differences of logarithms have no finite factor."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
@@ -63,7 +73,7 @@ class Change:
     high: float
 
 
-def change_points(values: Sequence[float | None]) -> list[Change]:
+def change_points(values: Sequence[float | None], since: int = 0) -> list[Change]:
     """Return the suspected changes of a series, by time.
 
     The logarithms are split where an RBF kernel shows different distributions (Arlot, Celisse and
@@ -76,17 +86,22 @@ def change_points(values: Sequence[float | None]) -> list[Change]:
     Args:
         values: In the order of time; those that are None, NaN, infinite or not above 0 are left
             out. How much time lies between them has no effect.
+        since: Place at which the present level begins, where that is known: earlier values show the
+            noise alone, and a change may follow after `MIN_SEGMENT` points.
     """
     places = [at for at, each in enumerate(values) if is_measured(each)]
-    if len(places) < FIRST_CHANGE + MIN_SEGMENT:
+    known = sum(at < since for at in places)
+    first = MIN_SEGMENT if known >= FIRST_CHANGE else FIRST_CHANGE
+    if len(places) - known < first + MIN_SEGMENT:
         return []
     logs = np.log(np.array([values[at] for at in places], dtype=np.float64))
-    ends = [0, *_splits(logs), len(logs)]
+    present = logs[known:]
+    ends = [0, *_splits(present, logs), len(present)]
     found = []
     for start, split, end in zip(ends, ends[1:], ends[2:], strict=False):
-        size, low, high = _shift(logs[start:split], logs[split:end])
-        if split >= FIRST_CHANGE and not low <= 0 <= high:
-            found.append(Change(position=places[split], size=size, low=low, high=high))
+        size, low, high = _shift(present[start:split], present[split:end])
+        if split >= first and not low <= 0 <= high:
+            found.append(Change(position=places[known + split], size=size, low=low, high=high))
     return found
 
 
@@ -113,11 +128,16 @@ def is_measured(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _splits(logs: NDArray[np.float64]) -> list[int]:
-    """Return where segments begin, except the first."""
+def _splits(logs: NDArray[np.float64], noisy: NDArray[np.float64]) -> list[int]:
+    """Return where segments begin, except the first.
+
+    Args:
+        logs: Of the values to split.
+        noisy: Of those that show the noise.
+    """
     from ruptures import KernelCPD  # it loads SciPy, which takes a second
 
-    near = [logs[lag:] - logs[:-lag] for lag in range(1, _NEIGHBOURS + 1)]
+    near = [noisy[lag:] - noisy[:-lag] for lag in range(1, _NEIGHBOURS + 1)]
     distances = np.concatenate(near) ** 2
     gamma = _WIDTH / max(float(np.median(distances)), 2 * _MIN_NOISE**2)
     search = KernelCPD(kernel="rbf", params={"gamma": gamma}, min_size=MIN_SEGMENT)
@@ -129,14 +149,21 @@ def _shift(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[flo
 
     Both are given as logarithms.
 
+    Where even the whole range of the differences holds less than 95 %, the ends are not known:
+    `LEAST` and infinity.
+
     Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., 4.2 and 4.3.
     """
     differences = np.sort((after[:, None] - before[None, :]).ravel())
     count = len(differences)
     error = math.sqrt(count * (len(before) + len(after) + 1) / 12)
     left_out = max(0, math.floor(count / 2 - _NORMAL_95 * error))
-    return (
-        math.expm1(np.median(differences)),
-        math.expm1(differences[left_out]),
-        math.expm1(differences[count - 1 - left_out]),
-    )
+    size = _share(np.median(differences))
+    if math.comb(len(before) + len(after), len(after)) < _MIN_ORDERS:
+        return size, LEAST, math.inf
+    return size, _share(differences[left_out]), _share(differences[count - 1 - left_out])
+
+
+def _share(difference: float) -> float:
+    """Return the change that a difference of logarithms is, finite and above -1."""
+    return max(LEAST, math.expm1(min(difference, _MAX_LOG)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from edgeyard.devices.metrics import Metric
 from edgeyard.scheduler.decide.change_points import Change, change_points, is_measured
@@ -18,7 +18,11 @@ from edgeyard.scheduler.model.series_changes import (
 )
 
 NEWEST = 10
-"""Points among which a suspicion begins: an older change was news when it was new."""
+"""Points among which a suspicion begins, with those that no look has considered yet: an older
+change was news when it was new."""
+
+_NEVER = datetime.max.replace(tzinfo=UTC)
+"""No point ended later: none counts as new without a look before."""
 
 MAX_MISS = 2
 """Points by which the place of a change may be wrong: a level has `MIN_SEGMENT` or more."""
@@ -53,11 +57,13 @@ def suspicion(
     earlier: Sequence[SeriesChange],
     threshold: float,
     now: datetime,
+    looked_at: datetime | None = None,
 ) -> Suspicion | None:
     """Return the newest change that the points of a series show, if it is news.
 
-    It is none while another change of the series is suspected or being confirmed, while an alert of
-    the same direction is open, or if it begins with a point that an earlier change was found with.
+    It is none while another change of the series is suspected or being confirmed, or if it begins
+    with a point that an earlier change was found with. While an alert of the same direction is
+    open, only a change that is at least as large, or that begins with another model, is news.
     A change that could neither be confirmed nor refuted is news again after `AGAIN_AFTER` points.
 
     Args:
@@ -66,31 +72,36 @@ def suspicion(
         earlier: Its earlier changes, newest first.
         threshold: Smaller changes are not suspected, a share.
         now: The time of the look.
+        looked_at: Of the look before it; None: there was none.
     """
     if any(each.status in UNDECIDED_CHANGES for each in earlier):
         return None
+    considered = _considered(earlier, looked_at)
     again = _due_again(points, earlier)
     earlier = [each for each in earlier if each not in again]
-    points = _of_present_level(points, earlier)
+    values = [each.value for each in points]
+    since = _present_level(points, earlier)
+    points = points[since:]
     measured = [at for at, each in enumerate(points) if is_measured(each.value)]
     if not measured:
         return None
-    first_new = measured[-NEWEST:][0]
+    unseen = [at for at, place in enumerate(measured) if points[place].ended_at > considered]
+    first_new = measured[max(0, min([*unseen, len(measured) - 1]) - NEWEST + 1)]
     begins = {each.begin_id for each in again}
     places = [at for at, place in enumerate(measured) if points[place].benchmark_id in begins]
     if places:
         first_new = min(first_new, measured[max(0, places[0] - MAX_MISS)])
     found = [
         each
-        for each in change_points([each.value for each in points])
-        if each.position >= first_new and magnitude(each.size) >= threshold
+        for each in change_points(values, since)
+        if each.position >= since + first_new and magnitude(each.size) >= threshold
     ]
     if not found:
         return None
     change = found[-1]
-    place = _begin(measured.index(change.position), [points[at] for at in measured])
+    place = _begin(measured.index(change.position - since), [points[at] for at in measured])
     begin, before = points[measured[place]], points[measured[place - 1]]
-    if _is_known(change, begin, earlier):
+    if _is_known(change, before, begin, earlier, now):
         return None
     return Suspicion(
         begin_id=begin.benchmark_id,
@@ -102,6 +113,16 @@ def suspicion(
         high=change.high,
         alert_id=_alert_of(change, earlier, now),
     )
+
+
+def _considered(earlier: Sequence[SeriesChange], looked_at: datetime | None) -> datetime:
+    """Return until when points were considered: not by looks while a change was not decided."""
+    if looked_at is None:
+        return _NEVER
+    for each in earlier:
+        if each.found_at <= looked_at and (each.ended_at is None or looked_at <= each.ended_at):
+            looked_at = each.found_at
+    return looked_at
 
 
 def _begin(found: int, points: Sequence[SeriesPoint]) -> int:
@@ -140,28 +161,35 @@ def _due_again(
     return same if since >= AGAIN_AFTER * 2 ** (len(same) - 1) else ()
 
 
-def _of_present_level(
-    points: Sequence[SeriesPoint], earlier: Sequence[SeriesChange]
-) -> Sequence[SeriesPoint]:
-    """Return the points since the last known change: the distance of older levels hides others."""
+def _present_level(points: Sequence[SeriesPoint], earlier: Sequence[SeriesChange]) -> int:
+    """Return where the last known change begins: the distance of older levels hides others."""
     known = {each.begin_id for each in earlier if each.status is not ChangeStatus.NOISE}
-    begins = [at for at, each in enumerate(points) if each.benchmark_id in known]
-    return points[begins[-1] :] if begins else points
+    return max((at for at, each in enumerate(points) if each.benchmark_id in known), default=0)
 
 
-def _is_known(change: Change, begin: SeriesPoint, earlier: Sequence[SeriesChange]) -> bool:
+def _is_known(
+    change: Change,
+    before: SeriesPoint,
+    begin: SeriesPoint,
+    earlier: Sequence[SeriesChange],
+    now: datetime,
+) -> bool:
     """Return whether a change was found before, or is that of an alert that is open.
 
     Noise is found again only above its threshold, which is larger than itself; so it need not have
-    begun later.
+    begun later. What was found by a clock that was ahead says nothing about the times since.
     """
+    is_other_model = begin.model_sha256 != before.model_sha256
     for each in earlier:
-        if each.status is not ChangeStatus.NOISE and begin.ended_at <= each.found_at:
+        is_noise = each.status is ChangeStatus.NOISE
+        if not is_noise and begin.ended_at <= each.found_at <= now:
             return True
         if each.status is ChangeStatus.NOISE and begin.benchmark_id == each.begin_id:
             return True
         if each.status in ACTIVE_ALERTS and (each.size > 0) == (change.size > 0):
-            return True
+            is_larger = magnitude(change.size) >= magnitude(each.best_size)
+            if not (is_other_model or is_larger):
+                return True
     return False
 
 

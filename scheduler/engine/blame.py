@@ -116,14 +116,17 @@ def _shift_of(change: SeriesChange) -> Shift:
 def _neighbours(
     uow: UnitOfWork, key: SeriesKey, begin_at: datetime, now: datetime
 ) -> Iterator[Neighbour]:
-    """Yield canaries and the user's own other series on the board, with results of both sides."""
+    """Yield canaries and the user's own other series on the board, with results of both sides.
+
+    A series whose own model changed at the same time shows nothing of the board.
+    """
     for user_id in dict.fromkeys((CANARY_USER, key.user_id)):
         here = BenchmarkFilter(user_id=user_id, target_uid=key.target_uid, include_deleted=False)
         found, _ = uow.benchmarks.series(here, limit=MAX_SERIES, cursor=None)
         for other in (each.key for each in found):
             points = uow.series.points(other, until=now, limit=LOOK_BACK)
             shift = _shift_at(points, begin_at)
-            if other != key and shift is not None:
+            if other != key and shift is not None and not _has_other_model(points, begin_at):
                 yield Neighbour(name=other.lineage, canary=user_id == CANARY_USER, shift=shift)
 
 
@@ -174,6 +177,12 @@ def _places(
 
         if points and facts(0).get(cause) and not has_changed(0) and has_changed(len(points) - 1):
             yield bisect_left(range(len(points)), True, key=has_changed), cause
+
+
+def _has_other_model(points: Sequence[SeriesPoint], begin_at: datetime) -> bool:
+    """Return whether the results next to a time are of two versions of a model."""
+    place = sum(each.ended_at < begin_at for each in points)
+    return 0 < place < len(points) and points[place - 1].model_sha256 != points[place].model_sha256
 
 
 def _shift_at(points: Sequence[SeriesPoint], begin_at: datetime) -> Shift | None:

@@ -297,20 +297,25 @@ def _compare_with_recorded(uow: UnitOfWork, change: SeriesChange, context: _Cont
 
 
 def _old_level(uow: UnitOfWork, change: SeriesChange, now: datetime) -> list[str]:
-    """Return the valid points of the level before a change, newest first."""
+    """Return the valid points of the level before a change, newest first.
+
+    What was found to be noise is no level: its points, until that was found, are left out.
+    """
     points = uow.series.points(change.key, until=now, limit=LOOK_BACK)
     earlier = uow.series.changes_of([change.key.series_id], limit=MAX_EARLIER_CHANGES)
-    begins = {
-        each.begin_id
-        for each in earlier
-        if each.change_id != change.change_id and each.status is not ChangeStatus.NOISE
-    }
+    others = {each.begin_id: each for each in earlier if each.change_id != change.change_id}
     found: list[str] = []
+    noise_until: datetime | None = None
     for each in points:
         if each.benchmark_id == change.begin_id:
             return found[::-1]
-        if each.benchmark_id in begins:
-            found = []
+        if (other := others.get(each.benchmark_id)) is not None:
+            if other.status is ChangeStatus.NOISE:
+                noise_until = other.ended_at
+            else:
+                found, noise_until = [], None
+        if noise_until is not None and each.ended_at <= noise_until:
+            continue
         if each.value is not None and each.value > 0:
             found.append(each.benchmark_id)
     return []
@@ -495,6 +500,7 @@ def _conclude(uow: UnitOfWork, change: SeriesChange, now: datetime) -> bool:
         made = replace(change, status=ChangeStatus.CONFIRMED, alert_id=None)
         uow.series.save_change(made)
         log_change(uow, made, "alert.confirmed", now)
+        _end_alerts_before(uow, made, now)
         return True
     uow.series.save_change(replace(change, status=ChangeStatus.MERGED, ended_at=now))
     comes_back = (alert.size > 0) == (change.size > 0)
@@ -516,6 +522,17 @@ def _conclude(uow: UnitOfWork, change: SeriesChange, now: datetime) -> bool:
         uow.series.save_change(reopened)
         log_change(uow, reopened, "alert.reopened", now)
     return True
+
+
+def _end_alerts_before(uow: UnitOfWork, alert: SeriesChange, now: datetime) -> None:
+    """Resolve the alerts in the same direction that another alert of the series goes beyond."""
+    key = alert.key.series_id
+    for each in uow.series.changes_of([key], limit=MAX_EARLIER_CHANGES, status=ACTIVE_ALERTS):
+        if each.change_id != alert.change_id and (each.size > 0) == (alert.size > 0):
+            reason = f"the level moved on since {alert.begin_id}: {alert.change_id}"
+            ended = replace(each, status=ChangeStatus.RESOLVED, reason=reason, ended_at=now)
+            uow.series.save_change(ended)
+            log_change(uow, ended, "alert.resolved", now)
 
 
 def _alert(uow: UnitOfWork, change: SeriesChange) -> SeriesChange | None:

@@ -107,8 +107,19 @@ def log_change(uow: UnitOfWork, change: SeriesChange, kind: str, now: datetime) 
         "high": high,
         "cause": change.cause,
         "sentence": ". ".join(filter(None, (change.sentence(), _why(change)))),
+        "not_tested": " ".join(change.not_tested) if change.status in ACTIVE_ALERTS else "",
+        **_origin(uow, change),
     }
     uow.log.append(Event(at=now, kind=kind, user_id=change.key.user_id, data=data))
+
+
+def _origin(uow: UnitOfWork, change: SeriesChange) -> dict[str, str]:
+    """Return what its user stated of the first result of the new level."""
+    try:
+        stated = uow.benchmarks.get(change.begin_id).description
+    except NotFound:
+        return {}
+    return {"model": stated.model, "git_commit": stated.git_commit, "link": stated.link}
 
 
 def _why(change: SeriesChange) -> str:
@@ -151,6 +162,7 @@ def _look(series_id: str, now: datetime, uow: UnitOfWork) -> bool:
         _earlier(uow, series_id),
         series.threshold_now(now),
         now,
+        series.looked_at,
     )
     if found is None:
         return False

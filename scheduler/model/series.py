@@ -119,4 +119,4 @@ def raised_threshold(before: float, refuted: float) -> float:
 
 def magnitude(size: float) -> float:
     """Return by how much the larger level exceeds the smaller one, for a change of this size."""
-    return math.expm1(abs(math.log1p(size)))
+    return math.expm1(abs(math.log1p(max(size, math.nextafter(-1.0, 0.0)))))

@@ -61,6 +61,7 @@ def stored(
                     each.benchmark_id,
                     target_uid=board,
                     user_id=user_id,
+                    model_sha256=each.benchmark().model_sha256,
                     primary_value=each.p50_ms,
                     primary_metric="p50",
                     primary_better="lower",
@@ -98,6 +99,14 @@ def test_canaries_that_moved_blame_the_board_and_what_changed_on_it(
     assert "2 of 2 canaries" in found.sentence
     assert "its kernel changed from 6.6.51 to 6.12" in found.sentence
     assert "secret" not in found.sentence
+
+
+def test_a_series_whose_own_model_changed_shows_nothing_of_the_board(
+    sqlite_store: SqlStore,
+) -> None:
+    key = stored(sqlite_store, "net", 0.08, after={"content": "v2"})
+    stored(sqlite_store, "wide", 0.08, after={"content": "wide v2"})
+    assert blamed(sqlite_store, key).cause is Cause.MODEL
 
 
 def test_series_of_others_are_not_read(sqlite_store: SqlStore) -> None:

@@ -197,7 +197,10 @@ def test_a_model_that_is_slower_is_suspected_confirmed_against_its_old_version_a
     assert set(event.data) == {
         *("change_id", "series_id", "lineage", "target_uid", "runtime", "metric"),
         *("size", "low", "high", "cause", "sentence"),
+        *("not_tested", "model", "git_commit", "link"),
     }
+    assert event.data["model"] == "new.onnx"
+    assert event.data["not_tested"] == " ".join(found.not_tested)
     nights(api, "new.onnx", 3, 10.8)
     assert len(changes(api)) == 1  # no repeats
     with api.store.read() as uow:
@@ -213,7 +216,7 @@ def test_much_noise_while_an_alert_is_active_leads_to_no_second_alert(api: Api) 
             noise = replace(alert, change_id=f"noise-{number}", status=ChangeStatus.NOISE)
             uow.series.add_change(replace(noise, found_at=api.clock.now()))
     nights(api, "new.onnx", 4, 10.8)
-    nights(api, "new.onnx", 6, 12.5)
+    nights(api, "new.onnx", 6, 11.3)
     assert not [each for each in changes(api) if each.status is ChangeStatus.SUSPECTED]
 
 
@@ -280,6 +283,30 @@ def test_noise_is_recorded_and_raises_the_threshold_of_its_series(api: Api) -> N
         series = uow.series.watched(found.key.series_id)
     now = api.clock.now()
     assert series.threshold_now(now) == pytest.approx(1.25 * found.size, rel=0.1)
+
+
+def test_the_end_of_what_was_noise_is_no_change(api: Api) -> None:
+    nights(api, "old.onnx", 10, 10.0)
+    nights(api, "old.onnx", 4, 8.6)
+    assert driven(api, lambda _: 10.0).status is ChangeStatus.NOISE
+    nights(api, "old.onnx", 6, 10.0)
+    driven(api, lambda _: 10.0)
+    assert {each.status for each in changes(api)} == {ChangeStatus.NOISE}
+
+
+def test_a_level_that_goes_on_in_its_direction_is_an_alert_that_ends_the_one_before(
+    api: Api,
+) -> None:
+    regression(api)
+    first = driven(api, SLOWER)
+    nights(api, "new.onnx", 3, 10.8)
+    nights(api, "new.onnx", 4, 30.0)
+    second = driven(api, lambda _: 30.0)
+    assert (second.status, second.alert_id) == (ChangeStatus.CONFIRMED, None)
+    assert second.best_size == pytest.approx(30 / 10.8 - 1, rel=0.05)
+    ended = changes(api)[-1]
+    assert (ended.change_id, ended.status) == (first.change_id, ChangeStatus.RESOLVED)
+    assert second.change_id in ended.reason
 
 
 def test_a_model_that_is_faster_is_confirmed_as_better(api: Api) -> None:

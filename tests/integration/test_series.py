@@ -121,6 +121,18 @@ def test_a_shift_of_a_series_is_suspected_where_it_begins(api: Api) -> None:
     assert found["low"] < 0.08 < found["high"]
 
 
+def test_values_that_no_model_has_leave_the_page_readable(api: Api) -> None:
+    levels = (1e-300, 1e12, 1.0, 1e-17)
+    store_measured(
+        api.store,
+        [
+            measured("odd", number, p50_ms=level * (1 + 0.001 * (number % 3)))
+            for number, level in enumerate(each for each in levels for _ in range(6))
+        ],
+    )
+    assert len(points(api, "odd")["items"]) == 24
+
+
 def test_clocks_that_jumped_leave_each_point_once_and_suspect_nothing(api: Api) -> None:
     jumps = {10: timedelta(days=400), 11: -timedelta(days=400), 20: timedelta(0)}
     store_measured(
@@ -185,6 +197,8 @@ def test_series_come_in_bounded_pages_each_once(api: Api) -> None:
     ("field", "value"),
     [
         ("series", "x" * 129),
+        ("series", "canary/digits-ort"),
+        ("name", "canary/digits-ort"),
         ("git_commit", "a b"),
         ("git_commit", "a" * 65),
         ("link", "javascript:alert(1)"),

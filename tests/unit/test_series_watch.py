@@ -12,6 +12,7 @@ import pytest
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import (
     AGAIN_AFTER,
+    NEWEST,
     REOPEN_WITHIN,
     Suspicion,
     suspicion,
@@ -164,9 +165,65 @@ def test_an_unconfirmed_change_does_not_hide_a_later_one() -> None:
 
 @pytest.mark.parametrize("status", [OPEN, CONFIRMED])
 def test_an_open_alert_is_not_repeated_in_its_direction(status: ChangeStatus) -> None:
-    points = nights((10, 10.0), (20, 10.8), (5, 11.8))
-    assert looked(points, after(points, 10, status=status, size=0.08)) is None
-    assert looked(points, after(points, 10, status=RESOLVED, size=0.08)) is not None
+    points = nights((10, 10.0), (20, 10.8), (5, 11.3))
+    alert = after(points, 10, status=status, size=0.08)
+    assert looked(points, alert) is None
+    assert looked(points, replace(alert, status=RESOLVED)) is not None
+
+
+@pytest.mark.parametrize("status", [OPEN, CONFIRMED])
+def test_more_of_the_same_is_news_if_it_is_as_large_or_another_models(status: ChangeStatus) -> None:
+    points = nights((10, 10.0), (20, 10.8), (5, 30.0))
+    found = looked(points, after(points, 10, status=status, size=0.08))
+    assert found is not None
+    assert (found.begin_id, found.alert_id) == ("b-30", None)
+
+    points = nights((10, 10.0), (20, 10.8), (5, 11.3))
+    points = [replace(each, model_sha256="ab"[at >= 30]) for at, each in enumerate(points)]
+    found = looked(points, after(points, 10, status=status, size=0.08))
+    assert found is not None
+    assert found.begin_id == "b-30"
+
+
+@pytest.mark.parametrize("late", [8, 12, 30])
+def test_a_change_is_news_at_the_first_look_after_it_however_many_points_came(late: int) -> None:
+    points = nights((12, 10.0), (late, 15.0))
+    now = points[-1].ended_at
+    found = suspicion(points, [], 0.0, now, points[11].ended_at)
+    assert found is not None
+    assert found.begin_id == "b-12"
+    if late > NEWEST:
+        assert suspicion(points, [], 0.0, now, now) is None, "an old change was news once"
+
+
+def test_what_came_while_another_change_was_undecided_is_news_after_it() -> None:
+    points = nights((12, 10.0), (14, 20.0), (3, 20.0), seed=3)
+    waited = change(
+        begin_id="b-9",
+        found_at=points[11].ended_at,
+        ended_at=points[25].ended_at,
+        status=ChangeStatus.NOISE,
+    )
+    found = suspicion(points, [waited], 0.0, points[-1].ended_at, points[25].ended_at)
+    assert found is not None
+    assert found.begin_id == "b-12"
+
+
+def test_the_old_level_is_found_again_after_three_points_of_the_new_one() -> None:
+    points = nights((11, 10.0), (4, 14.0), (4, 10.0))
+    alert = after(points, 11, status=CONFIRMED, size=0.4)
+    found = looked(points, alert)
+    assert found is not None
+    assert (found.begin_id, found.alert_id) == ("b-15", alert.change_id)
+
+
+def test_a_change_found_by_a_clock_that_was_ahead_hides_none_that_follow() -> None:
+    points = nights((10, 10.0), (20, 10.8), (5, 21.0))
+    ahead = after(points, 10, status=RESOLVED, size=0.08, ended_at=points[20].ended_at)
+    ahead = replace(ahead, found_at=points[-1].ended_at + timedelta(days=60))
+    found = looked(points, ahead)
+    assert found is not None
+    assert found.begin_id == "b-30"
 
 
 def test_a_change_below_the_threshold_is_noise_that_is_known() -> None:
