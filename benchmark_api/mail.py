@@ -117,6 +117,11 @@ class MailSender(MailSend):
         except smtplib.SMTPRecipientsRefused as error:
             code, text = error.recipients[address]
             return Sent(f"the mail server refused the address: {_answer(code, text)}", code >= 500)
+        except smtplib.SMTPDataError as error:
+            why = (
+                f"the mail server refused the message: {_answer(error.smtp_code, error.smtp_error)}"
+            )
+            return Sent(why, final=error.smtp_code >= 500, refused=True)
         except smtplib.SMTPNotSupportedError:
             return Sent("the mail server does not take such an address", final=True)
         except (OSError, smtplib.SMTPException, ValueError) as error:

@@ -24,6 +24,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from edgeyard.errors import EdgeyardError, NotFound, RunFailed, UrlRefused
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine.metrics import Observe
+from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.model.registered_models import ModelState
@@ -50,6 +51,12 @@ BACK_OFF_S = (10.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 
 _BATCH = 1000
 _AT_ONCE = 50
 """Messages to one user before the log is read again."""
+
+_TURN_S = 2.0
+"""Time of a thread for one receiver, after which others have their turn."""
+
+_WAIT = (408, 425, 429)
+"""Answers that ask to try again later."""
 
 SENDERS: Mapping[Channel, int] = {Channel.WEBHOOK: 8, Channel.MAIL: 2}
 """Users who are sent messages at the same time: a receiver that does not answer holds one thread
@@ -333,10 +340,13 @@ class Notifier:
     def _deliver_to(self, user_id: str, channel: Channel) -> None:
         with self._store.read() as uow:
             due = uow.deliveries.due(user_id, channel, self._clock.now(), limit=_AT_ONCE)
+        until_s = self._clock.monotonic_s() + _TURN_S
         for delivery in due:
             # What does not answer is not asked again for each of its messages.
             if self._closing.is_set() or not self._one(delivery):
                 return
+            if self._clock.monotonic_s() > until_s:
+                return  # a receiver that is slow does not keep the thread from others
 
     def _one(self, delivery: Delivery) -> bool:
         """Try to send one message; return whether the next one may be tried at once."""
@@ -376,6 +386,7 @@ class Notifier:
                 max_tries=len(BACK_OFF_S) + 1,
                 recipient=recipient,
                 error=sent.error,
+                only=delivery.delivery_id if sent.refused else None,
             )
 
         given_up = self._store.transact(note)
@@ -397,7 +408,7 @@ class Notifier:
                     "reason": sent.error,
                 },
             )
-        return not sent.error or sent.final
+        return not sent.error or sent.final or sent.refused
 
     def _withhold(self, delivery: Delivery) -> None:
         self._store.transact(
@@ -432,7 +443,10 @@ class Notifier:
             return Sent(error.errors[0].reason)
         except RunFailed as error:
             return Sent(error.sentence)
-        return Sent("" if 200 <= status < 300 else f"it answered {status}")
+        if 200 <= status < 300:
+            return Sent()
+        # 408 and 429 ask to wait, and 5xx are troubles of the receiver: with all messages
+        return Sent(f"it answered {status}", refused=400 <= status < 500 and status not in _WAIT)
 
 
 _NO_THING = "events"
@@ -453,12 +467,17 @@ def _thing(message: _Message) -> str:
 
 
 def _messages(uow: UnitOfWork, sent: Sequence[tuple[Event, str]]) -> Sequence[_Message]:
-    """Return events with what subscriptions name: the campaign and the series of a benchmark."""
+    """Return events with what subscriptions name: the campaign and the series of a benchmark.
+
+    Runs of checks, which confirm an alert too, are not reported one by one.
+    """
     ids = {each.benchmark_id for each, _ in sent if each.benchmark_id is not None}
     benchmarks = {each.benchmark_id: each for each in uow.benchmarks.get_many(sorted(ids))}
     messages = []
     for event, kind in sent:
         benchmark = benchmarks.get(event.benchmark_id or "")
+        if benchmark is not None and CHECK_TAG in benchmark.description.tags:
+            continue  # a check has a result of its own, and a dozen of runs
         of_somebody = kind.startswith((_OF_BENCHMARKS, _OF_ALERTS))
         names = [event.data.get("lineage"), event.data.get("series_id")]
         if benchmark is not None:

@@ -60,10 +60,13 @@ class Sent:
     Attributes:
         error: Why it was not sent; "" if it was.
         final: Whether another try would fail, too.
+        refused: Whether the receiver answered that it does not take this message: it may take
+            others.
     """
 
     error: str = ""
     final: bool = False
+    refused: bool = False
 
 
 class MailSend(Protocol):

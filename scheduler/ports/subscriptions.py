@@ -97,8 +97,19 @@ class Deliveries(Protocol):
         max_tries: int,
         recipient: str,
         error: str,
+        only: str | None = None,
     ) -> int:
         """Count a failed try for all of a user's messages that are due, and postpone them.
+
+        Args:
+            user_id: Whose.
+            channel: By which they are sent.
+            now: The time.
+            until: When they are tried again.
+            max_tries: Failed tries after which a message is given up.
+            recipient: Where the message went.
+            error: Why it was not sent.
+            only: The id of the only message that was refused; None: nothing can be sent.
 
         Returns:
             How many were given up after ``max_tries`` failed tries.

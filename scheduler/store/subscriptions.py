@@ -149,8 +149,11 @@ class SqlDeliveries(Deliveries):
         max_tries: int,
         recipient: str,
         error: str,
+        only: str | None = None,
     ) -> int:
-        own = (deliveries.c.user_id == user_id, deliveries.c.channel == channel.value)
+        own = [deliveries.c.user_id == user_id, deliveries.c.channel == channel.value]
+        if only is not None:
+            own.append(deliveries.c.delivery_id == only)
         self._tx.run(
             update(deliveries)
             .where(*own, deliveries.c.next_at <= now)

@@ -26,10 +26,14 @@ class ReceivedFile:
 
 @dataclass
 class Receiver:
-    """``status`` is what it answers; 0: it hangs up. While `silent` is set, it answers nothing."""
+    """``status`` is what it answers; 0: it hangs up. While `silent` is set, it answers nothing.
+
+    A body that contains ``refuses`` is answered with 400.
+    """
 
     url: str = ""
     status: int = 204
+    refuses: str = ""
     got: list[ReceivedFile] = field(default_factory=list)
     silent: threading.Event = field(default_factory=threading.Event)
     closing: threading.Event = field(default_factory=threading.Event)
@@ -54,7 +58,8 @@ def receiver() -> Iterator[Receiver]:
                 return
             is_elsewhere = 300 <= made.status < 400
             there = {"Location": made.url + "/elsewhere"} if is_elsewhere else {}
-            self.answer(b"", made.status, **there)
+            refused = made.refuses and made.refuses in made.got[-1].body.decode()
+            self.answer(b"", 400 if refused else made.status, **there)
 
     with serving(Handler) as url:
         made.url = f"{url}/hook"

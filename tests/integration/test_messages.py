@@ -17,6 +17,7 @@ from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.lab_watch import OFFLINE_S, STALE_S, LabSources, LabWatch
 from edgeyard.scheduler.engine.notify import BACK_OFF_S
+from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.subscriptions import (
     Channel,
@@ -156,6 +157,15 @@ def test_a_subscriber_is_mailed_each_event_once(lab: Lab, box: MailBox) -> None:
     assert f"http://edgeyard.test/ui/benchmarks/{benchmark_id}" in mail.get_content()
     (logged,) = log_of(lab)
     assert (logged.state.value, logged.recipient, logged.tries) == ("sent", "ann@example.org", 1)
+
+
+def test_runs_of_checks_are_not_reported_one_by_one(lab: Lab, box: MailBox) -> None:
+    account(lab, "ann")
+    subscribe(lab, "ann")
+    completed(lab, tags=(CHECK_TAG,))
+    notifier_of(lab.store, lab.clock, mail=settings(box.port)).run()
+    assert box.got == []
+    assert log_of(lab) == []
 
 
 def test_an_alert_goes_to_its_owner_and_to_subscribers_who_may_see_it(
@@ -320,6 +330,24 @@ def test_after_the_messages_of_a_day_one_says_that_no_more_follow(lab: Lab, box:
     happened(lab, "alert.confirmed", "ann", **ALERT)
     sending.run()
     assert len(box.got) == 4
+
+
+def test_a_message_that_is_refused_keeps_no_other_from_being_sent(
+    lab: Lab, there: Receiver
+) -> None:
+    account(lab, "ann")
+    webhook(lab, "ann", there.url, WebhookFormat.EDGEYARD)
+    subscribe(lab, "ann", channel=Channel.WEBHOOK)
+    there.refuses, *others = [completed(lab) for _ in range(4)]
+    sending = notifier_of(lab.store, lab.clock)
+    for wait_s in (0.0, *BACK_OFF_S):
+        lab.clock.forward(wait_s)
+        sending.run()
+    states = {each.benchmark_id: (each.state.value, each.tries) for each in log_of(lab)}
+    assert states == {
+        there.refuses: ("failed", len(BACK_OFF_S) + 1),
+        **dict.fromkeys(others, ("sent", 1)),
+    }
 
 
 def test_a_mail_server_that_hangs_delays_no_webhook(lab: Lab, there: Receiver) -> None:
