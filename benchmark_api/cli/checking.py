@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -438,9 +439,9 @@ def _pairs(found: Check) -> Iterator[str]:
 
 
 def _cell(value: object) -> str:
-    """Return a text that Markdown and its tables show as it is."""
-    text = escape(_clean(plain(value)), quote=False)
-    return text.replace("\\", "\\\\").replace("|", "\\|")
+    """Return a text that Markdown and its tables show as it is, and that mentions nobody."""
+    text = re.sub(r"([\\`*_\[\]|~])", r"\\\1", _clean(plain(value)))
+    return escape(text, quote=False).replace("@", "@\u200b").replace("://", ":\u200b//")
 
 
 _CONTENTS: Mapping[str, Callable[[Check], bytes]] = {

@@ -98,6 +98,11 @@ def test_markdown_shows_names_as_they_are(server: FakeServer) -> None:
     text = Path("check.md").read_text()
     assert "&lt;b&gt;a\\|b" in text
     assert "<b>" not in text
+    name = "@somebody [here](https://evil.example) *x*"
+    assert run("check", "--baseline", name, "-m", "net.onnx", "--markdown", "check.md").exit_code
+    text = Path("check.md").read_text()
+    assert "@\u200bsomebody \\[here\\](https:\u200b//evil.example) \\*x\\*" in text
+    assert "@somebody" not in text
 
 
 def test_a_slower_candidate_fails_with_the_files_that_ci_reads(server: FakeServer) -> None:
