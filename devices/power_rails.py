@@ -46,6 +46,9 @@ POWER, PRODUCT, COUNTER = "power", "current times voltage", "energy counter"
 BOARD, PROCESSOR, PART = "board", "processor", "part"
 """What a rail measures: the whole board, the processor alone, or a part that the lab has named."""
 
+OF_A_PART = frozenset({PROCESSOR, PART})
+"""What is less than the board, and so is not stated as the board's."""
+
 _INPUT_LABELS = ("VDD_IN", "POM_5V_IN", "VIN", "PWR_IN", "DC_IN", "BOARD_IN", "TOTAL", "INPUT")
 """Names that vendors give the input of a whole board: Jetson TX2, Xavier NX, Orin NX and Nano
 (VDD_IN), Jetson Nano (POM_5V_IN), and what other device trees use."""

@@ -19,9 +19,12 @@ from __future__ import annotations
 import bisect
 import math
 import os
+import select
+import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
@@ -29,7 +32,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, 
 from edgeyard.devices.power_rails import (
     COUNTER,
     MAX_POWER_W,
-    PROCESSOR,
+    OF_A_PART,
     Rail,
     choose,
     rails_of,
@@ -267,19 +270,54 @@ class MeterSource:
             return None
         before = os.times()
         try:
-            output, _ = process.communicate(timeout=_METER_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+            output = _printed(process, time.monotonic() + _METER_TIMEOUT_S)
+        finally:
+            _end(process)
+        if output is None:
             self.problem = f"took longer than {_METER_TIMEOUT_S:g} s"
             return None
         after = os.times()
         self.cpu_s += after.children_user - before.children_user
         self.cpu_s += after.children_system - before.children_system
+        if len(output) > _MAX_OUTPUT_BYTES:
+            self.problem = f"printed more than {_MAX_OUTPUT_BYTES} bytes"
+            return None
         if process.returncode:
             self.problem = f"ended with status {process.returncode}"
             return None
-        return output[:_MAX_OUTPUT_BYTES].decode("utf-8", "replace").strip()
+        return output.decode("utf-8", "replace").strip()
+
+
+def _printed(process: "subprocess.Popen[bytes]", until_s: float) -> Optional[bytes]:
+    """Return what a program prints until it ends, or one byte more than it may.
+
+    Returns:
+        None: it did not end in time, or a program that it started keeps its output open.
+    """
+    assert process.stdout is not None
+    output = b""
+    while len(output) <= _MAX_OUTPUT_BYTES:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0 or not select.select([process.stdout], [], [], left_s)[0]:
+            return None
+        block = os.read(process.stdout.fileno(), _MAX_OUTPUT_BYTES + 1 - len(output))
+        if not block:
+            try:
+                process.wait(max(0.0, until_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                return None
+            return output
+        output += block
+    return output
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a program with all that it started."""
+    with suppress(ProcessLookupError):  # all have ended
+        os.killpg(process.pid, signal.SIGKILL)
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -583,7 +621,7 @@ def add_energy(report: Dict[str, object], energy: Mapping[str, object]) -> None:
         energy: As of `EnergyMeasurement.report`, or only ``void``.
     """
     report["energy"] = dict(energy)
-    if energy.get("scope") != PROCESSOR:
+    if energy.get("scope") not in OF_A_PART:
         report["power_consumption"] = energy.get("power_w")
 
 
@@ -615,6 +653,8 @@ def parts_of(spans: Sequence[Span], part_s: float, count: Optional[int] = None) 
     Returns:
         The pieces of spans of each part; a piece has its share of the inferences of its span.
     """
+    zero_s = spans[0][0] if spans else 0.0  # a clock of months has no nanoseconds
+    spans = [(begin_s - zero_s, end_s - zero_s, runs) for begin_s, end_s, runs in spans]
     total_s = _seconds(spans)
     count = count or max(1, int(total_s / part_s + 1e-9))
     parts: List[List[Span]] = [[] for _ in range(count)]
@@ -626,11 +666,20 @@ def parts_of(spans: Sequence[Span], part_s: float, count: Optional[int] = None) 
             until_s = end_s if place == count - 1 else min(end_s, begin_s + room_s)
             if until_s > begin_s:
                 parts[place].append((begin_s, until_s, rate * (until_s - begin_s)))
-            done_s += until_s - begin_s
+            done_s += max(0.0, until_s - begin_s)
+            is_next = place < count - 1 and done_s >= total_s * (place + 1) / count - 1e-9
+            # what is too short for the clock moves neither; so the next part takes the rest
+            place += is_next or (until_s <= begin_s and place < count - 1)
             begin_s = max(until_s, begin_s)
-            if place < count - 1 and done_s >= total_s * (place + 1) / count - 1e-9:
-                place += 1
-    return [part for part in parts if part]
+    placed = [
+        [
+            (begin_s + zero_s, end_s + zero_s, runs)
+            for begin_s, end_s, runs in part
+            if begin_s + zero_s < end_s + zero_s
+        ]
+        for part in parts
+    ]
+    return [part for part in placed if part]
 
 
 def _divided(launches: Sequence[Sequence[Span]], part_s: float) -> List[List[List[Span]]]:
@@ -652,7 +701,7 @@ def _checked(work: object) -> List[List[Span]]:
             [(float(begin_s), float(end_s), float(runs)) for begin_s, end_s, runs in launch]
             for launch in work  # type: ignore[attr-defined]
         ]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         launches = []
     spans = [span for launch in launches for span in launch]
     ordered = all(a[1] <= b[0] + 1e-6 for a, b in zip(spans, spans[1:]))  # noqa: B905, RUF007

@@ -17,7 +17,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.devices.metrics import measured_metrics, primary_metric
-from edgeyard.devices.power_rails import PROCESSOR
+from edgeyard.devices.power_rails import OF_A_PART
 from edgeyard.errors import ConcurrentUpdate, Conflict
 from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.engine.retry import (
@@ -1216,13 +1216,13 @@ def _reported_failure(report: Mapping[str, object]) -> Failure | None:
 def _joules(report: Mapping[str, object] | None) -> float | None:
     """Return the energy of a run: as an engine's own type states it, otherwise as a sensor does.
 
-    None: neither does. That of a processor alone is not the board's.
+    None: neither does. That of a processor or another part alone is not the board's.
     """
     for each in measured_metrics(report or {}):
         if (each.metric.name, each.metric.unit) == ("energy", "J") and each.value >= 0:
             return each.value
     energy = (report or {}).get("energy")
-    if not isinstance(energy, Mapping) or energy.get("scope") == PROCESSOR:
+    if not isinstance(energy, Mapping) or energy.get("scope") in OF_A_PART:
         return None
     joules = energy.get("joules")
     if isinstance(joules, bool) or not isinstance(joules, int | float) or joules <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -312,6 +313,42 @@ def test_a_meter_that_does_not_work_is_the_labs_to_mend(words: tuple[str, ...], 
     assert said in str(found["void"])
     assert "for the lab to mend" in str(found["void"])
     assert found["joules"] is found["power_w"] is found["per_inference"] is None
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("sleep 60; echo 1", "took longer than 0.3 s"),
+        ("echo 5; sleep 60 &", "took longer than 0.3 s"),
+        ("yes", "printed more than 1000 bytes"),
+    ],
+)
+def test_a_meter_that_does_not_end_is_left_with_all_that_it_started(
+    monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    monkeypatch.setattr("edgeyard.devices.runner.energy._METER_TIMEOUT_S", 0.3)
+    source = MeterSource(["sh", "-c", script])
+    began_s = time.monotonic()
+    source.read_into(Trace("meter", 1.0))
+    assert time.monotonic() - began_s < 20
+    assert source.problem == said
+
+
+@pytest.mark.parametrize("days", [1, 196, 2000])
+def test_parts_are_found_however_long_the_host_is_up(days: int) -> None:
+    for number in range(40):
+        begin_s = days * 86_400.0 + 0.123456789 * number
+        steps = [0.0137 + 1e-4 * (each % 7) for each in range(300)]
+        ends = list(itertools.accumulate(steps, initial=begin_s))
+        parts = parts_of([(a, b, 1.0) for a, b in itertools.pairwise(ends)], 0.5)
+        assert sum(runs for part in parts for _, _, runs in part) == pytest.approx(300)
+
+
+def test_what_a_run_states_of_its_inferences_is_not_believed() -> None:
+    measured, _ = energy_of(BoardFacts(energy_command=("/no/such/meter",)), Path("/none"))
+    assert measured is not None
+    assert measured.report([[[10**400, 1, 1]]])["per_inference"] is None
+    assert measured.of_part([[10**400, 1, 1]])["energy_j"] is None
 
 
 def test_a_slice_of_a_machine_has_no_sensors_of_its_own(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.power_rails import PROCESSOR
+from edgeyard.devices.power_rails import OF_A_PART
 from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
@@ -290,10 +290,10 @@ def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> Json
 
 
 def _inferences_per_joule(own: Mapping[str, object]) -> float | None:
-    """Return the inferences of a joule of the board; None: not known, or of its processor alone."""
+    """Return the inferences of a joule of the board; None: not known, or of a part of it alone."""
     energy = views.table(own, "energy")
     joules = views.number(views.table(energy, "per_inference"), "value")
-    return 1 / joules if joules and energy.get("scope") != PROCESSOR else None
+    return 1 / joules if joules and energy.get("scope") not in OF_A_PART else None
 
 
 def _latency(latency: Mapping[str, object], file: Path | None) -> JsonObject | None:
