@@ -157,9 +157,10 @@ def quantile_interval(
     max_above = int(np.count_nonzero(at_most < 1 - tail))
     high = n - 1 - math.floor(min_above * n / effective)
     low = n - 1 - math.ceil(max_above * n / effective)
-    return (
-        float(ordered[low]) if low >= 0 else None,
-        float(ordered[high]) if min_above >= 0 else None,
+    quantile = float(np.percentile(samples, 100 * share))
+    return (  # the quantile lies between two samples, and of few the rank next to it may be beyond
+        min(float(ordered[low]), quantile) if low >= 0 else None,
+        max(float(ordered[high]), quantile) if min_above >= 0 else None,
     )
 
 

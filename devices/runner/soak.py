@@ -150,14 +150,16 @@ class Soak:
 def steady_from(p50s_ms: Sequence[float]) -> Optional[int]:
     """Return the index of the first window of the steady part; None: there is none.
 
-    From it on at least nine windows in ten are within 5 % of the median of all of these, the first
-    one among them, and there are at least three.
+    From it on at least nine windows in ten are within 5 % of the median of all of these, among them
+    the first one and two of the last three, and there are at least three: windows of another level
+    at the end are no outliers.
     """
     medians = np.array(p50s_ms, dtype=np.float64)
     for first in range(len(medians) - MIN_STEADY_WINDOWS + 1):
         rest = medians[first:]
         near = np.abs(rest / np.median(rest) - 1) <= STEADY_TOLERANCE
-        if near[0] and np.count_nonzero(~near) <= MAX_OUTSIDE * len(rest):
+        ends = near[0] and np.count_nonzero(near[-MIN_STEADY_WINDOWS:]) >= MIN_STEADY_WINDOWS - 1
+        if ends and np.count_nonzero(~near) <= MAX_OUTSIDE * len(rest):
             return first
     return None
 

@@ -98,6 +98,16 @@ def test_the_upper_end_of_a_p99_takes_368_inferences(count: int, has_high: bool)
     assert (high is not None) == has_high
 
 
+@pytest.mark.parametrize("count", range(2, 30))
+def test_the_interval_of_a_quantile_holds_it_however_few_there_are(count: int) -> None:
+    samples = np.random.default_rng(count).exponential(size=count)
+    for share in (0.9, 0.99, 0.999):
+        low, high = quantile_interval(samples, share)
+        value = np.percentile(samples, 100 * share)
+        assert (value if low is None else low) <= value
+        assert value <= (value if high is None else high)
+
+
 def test_the_interval_of_a_p99_holds_it_in_95_of_100_series() -> None:
     rng = np.random.default_rng(5)
     true = -np.log(0.01)  # of the exponential distribution

@@ -90,6 +90,7 @@ def hot_from(seconds: float, at: float) -> dict[str, str]:
         ([10, 11.5, 13.2, 15.1, 17.4], None),
         ([20, *[10] * 12, 20, *[10] * 7], 1),  # one window in ten may be disturbed
         ([*[10] * 5, 20, 10, 20, 10, 20], None),
+        ([*[10] * 27, 40, 40, 40], 27),  # another level at the end is no disturbance
     ],
 )
 def test_the_steady_part_goes_to_the_end_and_begins_as_early_as_it_can(
