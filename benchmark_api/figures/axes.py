@@ -12,6 +12,8 @@ from unicodedata import east_asian_width
 _MAX_DRAWN = 1e150
 """A host may state any number: beyond this one, differences and powers are no numbers any more."""
 
+_MIN_DRAWN = 1e-300
+
 LOG_FROM = 20.0
 """Ratio of the largest to the smallest value above which an axis is logarithmic."""
 
@@ -113,6 +115,9 @@ def scale_of(values: Iterable[float], ends: Iterable[float] = (), *, from_zero: 
 
 
 def _drawn(value: float) -> float:
+    """Return a value that pictures can have: a tenth of it is not rounded to 0."""
+    if abs(value) < _MIN_DRAWN:
+        return 0.0
     return min(max(value, -_MAX_DRAWN), _MAX_DRAWN)
 
 

@@ -10,6 +10,7 @@ from functools import partial
 from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, metric_of_row, model_name
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text
 from edgeyard.devices.metrics import HIGHER, LOWER, Metric, standard_metrics
+from edgeyard.scheduler.model.workload import request_of
 
 _COLUMNS = {
     "p50": "p50_ms",
@@ -113,7 +114,7 @@ def _key(row: Record) -> str:
         same.pop(name, None)
     own = [(each.get("name"), _sizes_of_a_row(each, row)) for each in records(work, "inputs")]
     metric = metric_of_row(row)
-    named = [model_name(row), own, metric.sentence if metric is not None else ""]
+    named = [model_name(row), own, metric.sentence if metric is not None else "", request_of(work)]
     return json.dumps([same, named], sort_keys=True, default=str)
 
 
@@ -158,7 +159,8 @@ def _objectives(rows: Sequence[Record]) -> list[Objective]:
             if known and (column != "energy_j" or len(scopes) == 1):
                 found[metric.name] = Objective(metric=metric, of=partial(number, key=column))
     if "rows_per_s" in found:
-        found.pop("runs_per_s", None)
+        if primary is None or primary.name != "runs_per_s":
+            found.pop("runs_per_s", None)
         if "energy_j" in found:
             found["energy_j"] = Objective(metric=_ENERGY_OF_A_ROW, of=_energy_of_a_row)
     return list(found.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
@@ -17,7 +17,10 @@ from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.model.benchmark import Benchmark, JobDescription
 
-_AMOUNTS = ("ram_peak", "ram_baseline", "ram_model", "runs_per_s", "rows_per_s")
+_AMOUNTS = ("nb_inference", "ram_peak", "ram_baseline", "ram_model", "runs_per_s", "rows_per_s")
+_PARTS = ("soak", "concurrency", "load_test", "energy")
+_SIGNED = "temperature_c"
+_MAX_ERRORS = 20
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 
@@ -67,7 +70,36 @@ def _other_work(report: Mapping[str, object], description: JobDescription) -> li
             found.append(FieldError(f"/{name}", "was asked for and is not there", "an object"))
         if not wanted and report.get(name) is not None:
             found.append(FieldError(f"/{name}", "was not asked for", "null"))
-    return found
+    return found or [
+        FieldError(path, "is not what was asked for", str(accepted))
+        for path, accepted in _other_rules(report, description)
+    ]
+
+
+def _other_rules(
+    report: Mapping[str, object], description: JobDescription
+) -> Iterator[tuple[str, object]]:
+    """Yield what of a load's rules is another one than was asked for, and the right one."""
+    rules, stated = description.load_rules, report.get("load_test")
+    if rules is not None and isinstance(stated, Mapping):
+        bound_ms = None if rules.bound_s is None else 1000 * rules.bound_s
+        for name, accepted in (("kind", rules.kind), ("percentile", rules.percentile)):
+            if stated.get(name) != accepted:
+                yield f"/load_test/{name}", accepted
+        if not _is_near(stated.get("bound_ms"), bound_ms):
+            yield "/load_test/bound_ms", bound_ms
+    curve = report.get("concurrency")
+    levels = curve.get("levels") if isinstance(curve, Mapping) else None
+    for at, level in enumerate(levels if isinstance(levels, list) else ()):
+        callers = level.get("callers") if isinstance(level, Mapping) else None
+        if callers not in description.concurrency:
+            yield f"/concurrency/levels/{at}/callers", list(description.concurrency)
+
+
+def _is_near(stated: object, wanted: float | None) -> bool:
+    if wanted is None or not isinstance(stated, int | float):
+        return stated is None and wanted is None
+    return abs(stated - wanted) <= 1e-6 * wanted
 
 
 def _latency_problems(latency: object) -> list[FieldError]:
@@ -84,14 +116,23 @@ def _latency_problems(latency: object) -> list[FieldError]:
 
 def _amount_problems(report: Mapping[str, object]) -> list[FieldError]:
     """Refuse rates, sizes and energies that are no numbers, or below 0."""
+    found = [f"/{name}" for name in _AMOUNTS if not _is_amount(report.get(name))]
+    parts = [(f"/{name}", report.get(name)) for name in _PARTS]
+    while parts:
+        path, value = parts.pop()
+        if isinstance(value, Mapping):
+            parts += [(f"{path}/{name}", each) for name, each in value.items()]
+        elif isinstance(value, list):
+            parts += [(f"{path}/{at}", each) for at, each in enumerate(value)]
+        elif isinstance(value, int | float) and value < 0 and not path.endswith(_SIGNED):
+            found.append(path)
     energy = report.get("energy")
-    inference = energy.get("per_inference") if isinstance(energy, Mapping) else None
-    joules = inference.get("value") if isinstance(inference, Mapping) else None
-    amounts = {f"/{name}": report.get(name) for name in _AMOUNTS}
+    joules = energy.get("per_inference") if isinstance(energy, Mapping) else None
+    if isinstance(joules, Mapping) and not _is_amount(joules.get("value")):
+        found.append("/energy/per_inference/value")
     return [
         FieldError(path, "is not a number of 0 or more", "0 or more, or null")
-        for path, value in {**amounts, "/energy/per_inference/value": joules}.items()
-        if not _is_amount(value)
+        for path in dict.fromkeys(found[:_MAX_ERRORS])
     ]
 
 

@@ -137,7 +137,7 @@ def other_work(
         known_late: Parts that only a run shows; they are compared if both are known.
     """
     unknown = {name for name in known_late if not (first.get(name) and second.get(name))}
-    before, after = _request_of(first), _request_of(second)
+    before, after = request_of(first), request_of(second)
     differ = before is not None and after is not None and before != after
     words = f"requests ({_request_text(before)} against {_request_text(after)})"
     others = [words] if differ else []
@@ -149,7 +149,7 @@ def other_work(
     ]
 
 
-def _request_of(workload: Mapping[str, object]) -> GenerationRequest | None:
+def request_of(workload: Mapping[str, object]) -> GenerationRequest | None:
     """Return what a language model is asked, however it was stated; None of other types."""
     if workload.get("benchmark_type") != "GENAI":
         return None

@@ -31,6 +31,29 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         ({"soak": "10m"}, {"soak": "steady"}, "/soak"),
         ({"concurrency": "1,2", "parameters": {"threads": 1}}, {}, "/concurrency"),
         ({"load": "single-stream"}, {}, "/load_test"),
+        ({"load": "single-stream"}, {"load_test": load_report()}, "/load_test/kind"),
+        (
+            {"load": "server", "load_bound": "20ms"},
+            {"load_test": load_report(), "primary_metric": "load_rate"},
+            "/load_test/bound_ms",
+        ),
+        (
+            {"concurrency": "1,2", "parameters": {"threads": 1}},
+            {"concurrency": concurrency_report()},
+            "/concurrency/levels/2/callers",
+        ),
+        ({}, {"energy": {"power_w": -5.0}}, "/energy/power_w"),
+        (
+            {},
+            {"energy": {"per_inference": {"value": 1.0, "ci95": [-3.0, 2.0]}}},
+            "/energy/per_inference/ci95/0",
+        ),
+        ({}, {"nb_inference": -5}, "/nb_inference"),
+        (
+            {"soak": "10m"},
+            {"soak": soak_report() | {"steady": {"p50_ms": -5.0}}},
+            "/soak/steady/p50_ms",
+        ),
         ({"load": "single-stream"}, {"load_test": None, "soak": soak_report()}, "/load_test"),
     ],
 )
