@@ -440,7 +440,7 @@ def _pairs(found: Check) -> Iterator[str]:
 
 def _cell(value: object) -> str:
     """Return a text that Markdown and its tables show as it is, and that mentions nobody."""
-    text = re.sub(r"([\\`*_\[\]|~])", r"\\\1", _clean(plain(value)))
+    text = re.sub(r"([\\`*\[\]|~])", r"\\\1", _clean(plain(value)))
     return escape(text, quote=False).replace("@", "@\u200b").replace("://", ":\u200b//")
 
 

@@ -413,9 +413,11 @@ def primary_column(rows: Sequence[Row], *, always: bool = True) -> Column:
 
 def primary_text(row: Row) -> str:
     """Return the primary metric with its unit, marked with the verdict, e.g. ``12.3 ms?``."""
-    number = three_digits(row.get("primary_value"))
-    mark = MARKS.get(plain(row.get("verdict")), "")
-    return f"{number} {plain(row.get('primary_unit'))}".strip() + mark if number else ""
+    number, unit = three_digits(row.get("primary_value")), plain(row.get("primary_unit"))
+    name, mark = plain(row.get("primary_metric")), MARKS.get(plain(row.get("verdict")), "")
+    if unit == "1/s" and name.endswith("_per_s"):
+        unit = name.removesuffix("_per_s").replace("_", " ") + "/s"  # e.g. "decode tokens/s"
+    return f"{number} {unit}".strip() + mark if number else ""
 
 
 def p90_of_latency(row: Row) -> str:

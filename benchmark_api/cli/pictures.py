@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.cli.output import (
     plain,
     size,
     table,
+    three_digits,
     when,
     who_cancelled,
 )
@@ -322,6 +323,7 @@ def _verdicts(
             "verdict": _verdict(one, chosen),
             "cost": _cost(one),
             "score": "" if one.score is None else f"{one.score:.3f}",
+            "joules": _joules(one.energy_j, one.energy_low_j, one.energy_high_j),
             "why": _why(one, units, parts=every),
         }
         for one in listed
@@ -345,6 +347,7 @@ _VERDICT_COLUMNS = (
     Column(title="VERDICT", of=field("verdict"), whole=True),
     Column(title="COST", of=field("cost"), right=True, whole=True, always=False),
     Column(title="SCORE", of=field("score"), right=True, whole=True, always=False),
+    Column(title="J (95 %)", of=field("joules"), right=True, whole=True, always=False, yields=1),
     Column(title="WHY", of=field("why")),
 )
 
@@ -355,6 +358,14 @@ def _verdict(verdict: Verdict, chosen: str | None) -> str:
     if verdict.reason is None:
         return "fits"
     return "never" if verdict.never else "not now"
+
+
+def _joules(value: object, low: object, high: object) -> str:
+    """Return a predicted energy with the 95 % interval of the next run; "" if it is not known."""
+    if not isinstance(value, int | float):
+        return ""
+    ends = three_digits(low), three_digits(high)
+    return f"{three_digits(value)} ({' to '.join(ends)})" if all(ends) else three_digits(value)
 
 
 def _short(seconds: float) -> str:
@@ -447,9 +458,12 @@ _BOARD_COLUMNS = (
     ),
     Column(title="COST, S", of=number_field("cost_s", ".0f"), right=True, from_width=100),
     Column(
-        title="J",
-        of=number_field("energy_j", ".3g"),
+        title="J (95 %)",
+        of=lambda row: _joules(
+            row.get("energy_j"), row.get("energy_low_j"), row.get("energy_high_j")
+        ),
         right=True,
+        whole=True,
         from_width=100,
         always=False,
     ),

@@ -206,22 +206,21 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
         primary_column(rows, always=False),
         *_MEASURED,
     ]
-    if len({row.get("group") for row in rows}) > 1:
+    several = len({row.get("group") for row in rows}) > 1
+    if several:
         columns.insert(0, GROUP)
     parts = [*shared_work(rows, differing), table(rows, columns, width), *remarks]
-    if len({row.get("group") for row in rows}) > 1:
+    if several:
         names = ", ".join(WORKLOAD[name] for name in differing)
-        parts.append(
-            note(
-                "groups",
-                f"did different work ({names}); ratios are relative to the best of each group",
-            )
-        )
+        ratios = "; ratios are relative to the best of each group"
+        has_ratios = any(ratio_text(row) for row in rows)
+        parts.append(note("groups", f"did different work ({names}){ratios if has_ratios else ''}"))
     parts += [note("front", each) for each in _front_notes(rows)]
     for board, sentence in _between_runs_of_boards(rows):
         parts.append(note(f"interval of ratios on {board}", sentence))
     for row in rows:
         which = f"{plain(row.get('model'))} on {plain(row.get('target_uid') or row.get('target'))}"
+        which = f"group {plain(row.get('group'))}, {which}" if several else which
         if timed := timed_together(row):
             parts.append(note(f"{which} was timed", timed))
         if reasons := reasons_of(row):
@@ -294,7 +293,23 @@ def _front(row: Row) -> str:
     return front_text(row)
 
 
+def _interval_of(row: Row) -> str:
+    from edgeyard.benchmark_api.sdk.comparison import interval_of_row
+
+    low, high = map(three_digits, interval_of_row(row))
+    return f"{low} to {high}" if low and high else ""
+
+
 _MEASURED = (
+    Column(
+        title="95 %",
+        of=_interval_of,
+        right=True,
+        whole=True,
+        from_width=120,
+        always=False,
+        yields=2,
+    ),
     Column(title="P90 ms", of=p90_of_latency, right=True, whole=True, from_width=100, always=False),
     Column(
         title="RATIO (95 %)",
@@ -533,7 +548,7 @@ def _facts(found: Results) -> Mapping[str, str]:
             f"{mark}, {metric.direction}",
         )
     if latency is not None:
-        of = " of a step" if trained else " of a token" if generated else ""
+        of = " of a step" if trained else _of_generation(found.report.get("generation"))
         ends = latency.p50_low_ms, latency.p50_high_ms
         facts[f"p50{of}"] = _with_interval(latency.p50_ms, *ends, "ms", mark)
         for name, value in (
@@ -581,6 +596,13 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _of_generation(generation: object) -> str:
+    """Return what the latencies of a language model are of; "" of other models."""
+    if not isinstance(generation, Mapping):
+        return ""
+    return " of the first token" if generation.get("output_length") == 1 else " of a token"
 
 
 def _energy_facts(row: Mapping[str, object], report: Mapping[str, object]) -> dict[str, str]:

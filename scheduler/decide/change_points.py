@@ -49,7 +49,7 @@ _MIN_ORDERS = 40
 """With fewer ways to share out the results among two levels, even the whole range of differences
 holds less than 95 %: of 3 results and 1, half."""
 
-LEAST = math.nextafter(-1.0, 0.0)
+MIN_CHANGE = math.nextafter(-1.0, 0.0)
 """The smallest change that leaves a level above 0."""
 
 _MAX_LOG = 700.0
@@ -150,7 +150,7 @@ def _shift(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[flo
     Both are given as logarithms.
 
     Where even the whole range of the differences holds less than 95 %, the ends are not known:
-    `LEAST` and infinity.
+    `MIN_CHANGE` and infinity.
 
     Hollander, Wolfe and Chicken, Nonparametric Statistical Methods, 3rd ed., 4.2 and 4.3.
     """
@@ -160,10 +160,10 @@ def _shift(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[flo
     left_out = max(0, math.floor(count / 2 - _NORMAL_95 * error))
     size = _share(np.median(differences))
     if math.comb(len(before) + len(after), len(after)) < _MIN_ORDERS:
-        return size, LEAST, math.inf
+        return size, MIN_CHANGE, math.inf
     return size, _share(differences[left_out]), _share(differences[count - 1 - left_out])
 
 
 def _share(difference: float) -> float:
     """Return the change that a difference of logarithms is, finite and above -1."""
-    return max(LEAST, math.expm1(min(difference, _MAX_LOG)))
+    return max(MIN_CHANGE, math.expm1(min(difference, _MAX_LOG)))

@@ -629,6 +629,25 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
     assert json.loads(run("submit", "-m", "m", "--dry-run", "--json").stdout) == answer
 
 
+def test_predicted_energy_has_its_interval(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "160")
+    energy = {"energy_j": 279.0, "energy_low_j": 8.07, "energy_high_j": 9660.0}
+    explained = explanation()
+    explained["verdicts"][0] |= energy
+    server.on("GET", f"{ONE}/explanation", explained)
+    assert "279 (8.07 to 9660)" in run("explain", ID).stdout
+    assert "J (95 %)" in run("explain", ID, "--all").stdout
+    board = {
+        **{"target_uid": UID, "family": "rpi4b", "state": "idle", "fits": True, "never": False},
+        **{"reason": None, "sentence": "", "cost_s": 12.5, "cost_error_s": None},
+        **{"max_credits": 900.0, **energy},
+    }
+    server.on("POST", "/v1/benchmarks", dry_run(boards=[board]))
+    assert "279 (8.07 to 9660)" in run("submit", "-m", "m", "--dry-run").stdout
+
+
 def test_a_dry_run_that_can_never_run_is_exit_2(server: FakeServer) -> None:
     server.on("POST", "/v1/benchmarks", dry_run(would="never", hcl=""))
     result = run("submit", "-m", "m", "--target", "rpi4b", "--dry-run")

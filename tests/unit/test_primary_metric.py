@@ -79,7 +79,7 @@ def test_numbers_of_several_metrics_are_shown_with_their_units_and_never_compare
     server.on("GET", "/v1/results", {"items": [decoded("a", 50.0), row("b", p50_ms=12.3)]})
     shown = printed(run("results", "a", "b"))
     assert "RESULT" in shown
-    assert "50 1/s" in shown
+    assert "50 tokens/s" in shown
     assert "12.3 ms" in shown
     assert "p50 in ms, lower is better" in shown
     found = json.loads(printed(run("results", "a", "b", "--json")))
@@ -91,11 +91,13 @@ def test_numbers_of_several_metrics_are_shown_with_their_units_and_never_compare
 def test_the_report_page_has_a_figure_of_each_metric_with_its_direction(server: FakeServer) -> None:
     rows = [decoded("a", 50.0), decoded("b", 100.0), row("c")]
     server.on("GET", "/v1/results", {"items": rows})
+    for name in "ab":
+        server.on("GET", f"/v1/benchmarks/{name}/results", results(name))
     assert run("results", "a", "b", "c", "--html", "all.html").exit_code == 0
     text = Path("all.html").read_text()
     assert "decoded tokens per second, 1/s (higher is better); 2 values" in text
     assert "median latency, ms (lower is better); 1 value" in text
-    assert "100 1/s" in text
+    assert "100 tokens/s" in text
     server.on("GET", "/v1/results", {"items": rows[:2]})
     assert run("results", "a", "b", "--html", "all.html").exit_code == 0
     assert "<th class=n>tokens_per_s, 1/s" in Path("all.html").read_text()
@@ -119,7 +121,7 @@ def test_the_list_has_the_primary_metric_of_completed_benchmarks(server: FakeSer
     server.on("GET", "/v1/results", {"items": rows})
     header, first, second, third = lines_of(printed(run("list")))
     assert "RESULT" in header
-    assert (first[0], " ".join(first[-2:])) == ("a", "50 1/s?")
+    assert (first[0], " ".join(first[-2:])) == ("a", "50 tokens/s?")
     assert (second[0], " ".join(second[-2:])) == ("b", "12.3 ms")
     assert server.of("GET", "/v1/results")[0].query["benchmark_id"] == ["a", "b"]
     assert "ms" not in third
