@@ -134,12 +134,13 @@ def _axis_in_unit(objective: Objective) -> Axis:
     return replace(axis, unit="MiB") if objective.metric.unit == "B" else axis
 
 
-def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
+def history_figure(rows: Sequence[Record], metric: Metric, lineage: str = "") -> LineFigure:
     """Return the primary metric over time, a series for each board and work.
 
     Args:
         rows: Rows by time, each with its ``group``: rows of the same work have the same number.
         metric: The primary metric of all rows.
+        lineage: Their name; "": that of the first model.
     """
     by_series: dict[tuple[str, object], list[Record]] = {}
     for row in rows:
@@ -156,9 +157,9 @@ def history_figure(rows: Sequence[Record], metric: Metric) -> LineFigure:
         where = board_name(own[0]) if len(boards) > 1 else ""
         name = PART.join(filter(None, (where, work or text(own[0], "runtime"))))
         series.append(Series(name=name, samples=[_sample(row) for row in own]))
-    model = text(rows[0], "model") if rows else ""
+    about = lineage or (text(rows[0], "model") if rows else "") or "Results"
     return LineFigure(
-        title=f"{model or 'Results'}{f' on {min(boards)}' if len(boards) == 1 else ''} over time",
+        title=f"{about}{f' on {min(boards)}' if len(boards) == 1 else ''} over time",
         x_axis=Axis(title="end of the run", unit="UTC"),
         axis=axis_of(metric),
         series=series,

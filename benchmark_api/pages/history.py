@@ -42,7 +42,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     rows = [as_json(each) for each in found.items] if found else []
     number = page_number(request.query_params.get("page", ""))
     listed, last = items_of_page(rows[::-1], number, PAGE)
-    figures = _figures(rows)
+    figures = _figures(rows, query.get("series", ""))
     return page(
         request,
         "history",
@@ -76,7 +76,8 @@ def history_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response
 @router.get("/ui/history.svg")
 def history_svg(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """The history as a drawing; of several metrics, the first."""
-    figures = _figures(_rows(request, caller, context)) or [history_figure([], P50)]
+    rows, lineage = _rows(request, caller, context), _query(request).get("series", "")
+    figures = _figures(rows, lineage) or [history_figure([], P50)]
     return svg_file("history.svg", figures[0])
 
 
@@ -114,10 +115,10 @@ def _found(
     ).content
 
 
-def _figures(rows: Sequence[dict[str, Any]]) -> list[LineFigure]:
+def _figures(rows: Sequence[dict[str, Any]], lineage: str) -> list[LineFigure]:
     """Return a drawing for each primary metric."""
     by_metric: dict[Metric, list[dict[str, Any]]] = {}
     for row in rows:
         if (metric := metric_of_row(row)) is not None:
             by_metric.setdefault(metric, []).append(row)
-    return [history_figure(own, metric) for metric, own in by_metric.items()]
+    return [history_figure(own, metric, lineage) for metric, own in by_metric.items()]

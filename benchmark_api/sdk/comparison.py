@@ -151,8 +151,8 @@ def over_time(rows: Sequence[Record]) -> list[dict[str, object]]:
 def changes_on_boards(rows: Sequence[Record]) -> list[list[str]]:
     """Return for each row what changed since the run before it on the same board.
 
-    Compared are the model's content, the engine's version, firmware and kernel; what a run does not
-    state counts as unchanged.
+    Compared are the model's content, within its series, and the engine's version, firmware and
+    kernel; what a run does not state counts as unchanged.
 
     Args:
         rows: By time.
@@ -167,13 +167,15 @@ def changes_on_boards(rows: Sequence[Record]) -> list[list[str]]:
             "firmware": text(row, "firmware") or "",
             "kernel": text(row, "kernel") or "",
         }
+        series = f"{board} {text(row, 'series_id') or row.get('group')}"
         changed = []
         for name, now in facts.items():
-            before = last.get((board, name))
+            whose = series if name == "model" else board
+            before = last.get((whose, name))
             if now and before and now != before:
                 changed.append(f"{name} {now}")
             if now:
-                last[board, name] = now
+                last[whose, name] = now
         found.append(changed)
     return found
 

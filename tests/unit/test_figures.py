@@ -333,6 +333,19 @@ def test_the_same_change_of_several_boards_is_one_mark() -> None:
     assert [mark.text for mark in history_figure(rows, metric).marks] == ["kernel 6.6 on a, b"]
 
 
+def test_a_model_changes_within_its_series_which_names_the_figure() -> None:
+    contents = {1: "a", 2: "b", 3: "a", 4: "b", 5: "c"}
+    rows = [
+        ended(day, target_uid="x", workload={"model_sha256": content * 64}, group=1 + day % 2)
+        for day, content in contents.items()
+    ]
+    metric = metric_of_row(rows[0])
+    assert metric is not None
+    drawn = history_figure(rows, metric, "nightly")
+    assert drawn.title.startswith("nightly on x")
+    assert [mark.text for mark in drawn.marks] == ["model cccccccc"]
+
+
 def test_numbers_of_marks_that_would_touch_stand_in_one_text() -> None:
     assert numbered([], 14) == []
     assert numbered([20, 20, 60, 70, 200], 14) == [("1, 2", 20), ("3, 4", 65), ("5", 200)]
