@@ -269,10 +269,14 @@ class MeterSource:
             self.problem = f"can't be started: {error}"
             return None
         before = os.times()
+        output = None
         try:
             output = _printed(process, time.monotonic() + _METER_TIMEOUT_S)
         finally:
-            _end(process)
+            if output is None or process.poll() is None:
+                _end(process)
+            if process.stdout is not None:
+                process.stdout.close()
         if output is None:
             self.problem = f"took longer than {_METER_TIMEOUT_S:g} s"
             return None
@@ -315,8 +319,6 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     """End a program with all that it started."""
     with suppress(ProcessLookupError):  # all have ended
         os.killpg(process.pid, signal.SIGKILL)
-    if process.stdout is not None:
-        process.stdout.close()
     process.wait()
 
 
