@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeyard.benchmark_api.sdk.fields import record, text
+from edgeyard.benchmark_api.sdk.fields import number, record, text
 
 _SCOPES = {
     "board": "the whole board",
@@ -29,4 +29,12 @@ def energy_sentence(report: Mapping[str, object]) -> str:
     rate = energy.get("samples_per_s")
     often = f", read {rate:g} times a second" if isinstance(rate, int | float) else ""
     found = f"Energy by {place} ({scope}): {text(energy, 'method')}{often}."
+    if _is_known(energy, "per_inference", "idle") and not _is_known(
+        energy, "per_inference_above_idle"
+    ):
+        found += " It drew no more than while it was idle, so that nothing is above idle."
     return f"{found} Some of it is void: {void}." if void else found
+
+
+def _is_known(energy: Mapping[str, object], *names: str) -> bool:
+    return all(number(record(energy, name), "value") is not None for name in names)

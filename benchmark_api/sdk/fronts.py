@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -56,17 +57,21 @@ class Front:
         rows: The results that are judged, in their order.
         on_front: Which of them are on the front: none of the others is at least as good in all
             objectives and better in one.
+        invalid: Results of the sweep that are invalid, and so are not judged.
     """
 
     objectives: Sequence[Objective]
     rows: Sequence[Record]
     on_front: Sequence[bool]
+    invalid: int = 0
 
     @property
     def sentence(self) -> str:
         """What decides, for people."""
         named = "; ".join(each.metric.sentence for each in self.objectives)
-        return f"no other result is at least as good in all of these and better in one: {named}"
+        left_out = f"; {self.invalid} invalid, not judged" if self.invalid else ""
+        decides = "no other result is at least as good in all of these and better in one"
+        return f"{decides}: {named}{left_out}"
 
 
 def fronts_of(rows: Sequence[Record]) -> list[Front]:
@@ -79,10 +84,16 @@ def fronts_of(rows: Sequence[Record]) -> list[Front]:
         rows: Rows of results.
     """
     groups: dict[str, list[Record]] = {}
+    invalid: Counter[str] = Counter()
     for row in rows:
-        if number(row, "primary_value") is not None and row.get("verdict") != "invalid":
-            groups.setdefault(_key(row), []).append(row)
-    return [_front(group) for group in groups.values() if _is_swept(group)]
+        if number(row, "primary_value") is None:
+            continue
+        key = _key(row)
+        if row.get("verdict") == "invalid":
+            invalid[key] += 1
+        else:
+            groups.setdefault(key, []).append(row)
+    return [_front(group, invalid[key]) for key, group in groups.items() if _is_swept(group)]
 
 
 def with_fronts(rows: Sequence[Record]) -> list[dict[str, object]]:
@@ -130,13 +141,14 @@ def _is_swept(rows: Sequence[Record]) -> bool:
     return any(each != parameters[0] for each in parameters)
 
 
-def _front(rows: Sequence[Record]) -> Front:
+def _front(rows: Sequence[Record], invalid: int) -> Front:
     objectives = _objectives(rows)
     costs = [[each.cost(row) for each in objectives] for row in rows]
     return Front(
         objectives=objectives,
         rows=rows,
         on_front=[not any(_dominates(other, own) for other in costs) for own in costs],
+        invalid=invalid,
     )
 
 

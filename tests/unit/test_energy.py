@@ -409,6 +409,14 @@ def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
         ({"void": "no rail"}, "Energy is not known: no rail."),
         (
             {
+                **{"sensor": "joules", "scope": "meter", "method": "energy counter"},
+                **{"per_inference": {"value": 0.1}, "idle": {"value": 5.0}},
+            },
+            "Energy by joules (an external meter): energy counter. It drew no more than while it "
+            "was idle, so that nothing is above idle.",
+        ),
+        (
+            {
                 "sensor": "ina3221",
                 "rail": "VDD_IN",
                 "scope": "board",

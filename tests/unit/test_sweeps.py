@@ -179,6 +179,13 @@ def test_a_metric_that_one_result_lacks_does_not_decide() -> None:
     assert on_front(without) == {"1x1": False, "2x1": True, "4x1": False}
 
 
+def test_a_front_says_how_many_invalid_results_it_leaves_out() -> None:
+    (front,) = fronts_of([*SWEPT[:2], SWEPT[2] | {"verdict": "invalid"}])
+    assert len(front.rows) == 2
+    assert front.sentence.endswith("; 1 invalid, not judged")
+    assert "invalid" not in fronts_of(SWEPT[:2])[0].sentence
+
+
 def test_energy_decides_by_row_where_the_same_is_measured() -> None:
     measured = {"runs_per_s": 25.0, "energy_scope": "board"}
     rows = [
