@@ -31,12 +31,6 @@ class MeasuredNumber:
     interval: str
 
 
-def newest_report(found: shapes.Results) -> Mapping[str, object]:
-    """Return the report of the newest attempt that uploaded one; empty where none did."""
-    newest = max(found.reports, key=lambda each: each.attempt, default=None)
-    return {} if newest is None else newest.report
-
-
 def numbers_in_words(report: Mapping[str, object]) -> list[tuple[str, str]]:
     """Return plain name and text of all numbers of a report except the primary one.
 

@@ -29,7 +29,6 @@ from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
 from edgeyard.benchmark_api.pages.measured import (
     generation_sentence,
     measured,
-    newest_report,
     numbers_in_words,
 )
 from edgeyard.benchmark_api.problems import ProblemAnswer
@@ -300,7 +299,6 @@ def _environment() -> jinja2.Environment:
         type_words=type_words,
         unit_words=unit_words,
         measured=measured,
-        newest_report=newest_report,
         numbers_in_words=numbers_in_words,
         generation_sentence=generation_sentence,
         plain=plain,

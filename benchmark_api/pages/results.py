@@ -14,7 +14,6 @@ from edgeyard.benchmark_api.figures.loads import load_figures
 from edgeyard.benchmark_api.figures.runs import figures_of_run
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages import job_form
-from edgeyard.benchmark_api.pages.measured import newest_report
 from edgeyard.benchmark_api.pages.page import duration, number, type_text
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context
@@ -43,7 +42,7 @@ def result_figures(found: shapes.Results, context: Context) -> list[Markup]:
     """Return the figures of the newest run, as far as it has single latencies."""
     if not found.reports:
         return []
-    early = table(newest_report(found), "warmup").get("latencies_ms")
+    early = table(found.newest_report, "warmup").get("latencies_ms")
     numbers = (
         [each for each in early if isinstance(each, int | float)] if isinstance(early, list) else []
     )

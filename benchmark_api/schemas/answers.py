@@ -1264,6 +1264,12 @@ class Results(Struct, frozen=True, kw_only=True):
     reports: list[AttemptReport]
     files: list[ResultFile]
 
+    @property
+    def newest_report(self) -> JsonObject:
+        """The report of the last attempt that uploaded one; empty where none did."""
+        newest = max(self.reports, key=lambda each: each.attempt, default=None)
+        return {} if newest is None else newest.report
+
 
 class ResultRows(Struct, frozen=True, kw_only=True):
     """Rows of many benchmarks."""

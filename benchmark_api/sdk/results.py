@@ -194,8 +194,7 @@ class Results:
 
 def results_of(answer: shapes.Results, fetch: Fetch) -> Results:
     """Return the results that the server answered."""
-    newest = max(answer.reports, key=lambda each: each.attempt, default=None)
-    report = newest.report if newest is not None else {}
+    report = answer.newest_report
     accuracy = answer.summary.accuracy if answer.summary is not None else None
     return Results(
         benchmark_id=answer.benchmark_id,
