@@ -10,6 +10,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.cli.output import (
     Row,
     accuracy,
+    interval_text,
     local_time,
     marked,
     not_shown_to_differ,
@@ -113,8 +114,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
         + "<th>Benchmark"
     ]
     for row in rows:
-        low, high = interval_of_row(row)
-        interval = "" if low is None or high is None else f"{low:.3g} to {high:.3g}"
+        interval = interval_text(row.get("primary_value"), *interval_of_row(row))
         texts = [row.get("model"), _board(row), *(workload_text(row, name) for name in differing)]
         verdict = plain(row.get("verdict") or row.get("status"))
         cells = [f"<td class=n>{_text(row.get('group'))}"]
@@ -161,8 +161,7 @@ def _numbers(details: Sequence[Results]) -> list[str]:
     """Return a section for each result with all its numbers, the primary one first."""
     lines = []
     for each in details:
-        newest = max(each.reports, key=lambda one: one.attempt, default=None)
-        found = measured_metrics(newest.report) if newest is not None else []
+        found = measured_metrics(each.newest_report)
         if not found:
             continue
         lines.append(f"<h2>Numbers of {_text(_name(each))}</h2>")
@@ -171,8 +170,7 @@ def _numbers(details: Sequence[Results]) -> list[str]:
             "<th>Better"
         )
         for one in found:
-            low, high = three_digits(one.low), three_digits(one.high)
-            interval = f"{low} to {high}" if low and high else ""
+            interval = interval_text(one.value, one.low, one.high)
             lines.append(
                 f"<tr><td>{_text(one.metric.title or one.metric.name)}"
                 f"<td class=n>{_text(three_digits(one.value))}<td>{_text(one.metric.unit)}"

@@ -18,6 +18,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_csv,
     emit_json,
     field,
+    interval_text,
     is_data_doubted,
     local_time,
     not_shown_to_differ,
@@ -296,8 +297,7 @@ def _front(row: Row) -> str:
 def _interval_of(row: Row) -> str:
     from edgeyard.benchmark_api.sdk.comparison import interval_of_row
 
-    low, high = map(three_digits, interval_of_row(row))
-    return f"{low} to {high}" if low and high else ""
+    return interval_text(row.get("primary_value"), *interval_of_row(row))
 
 
 _MEASURED = (
@@ -508,22 +508,10 @@ def _with_interval(value: object, low: object, high: object, unit: str, more: st
     return f"{three_digits(value)} {unit}".strip() + (f" ({interval})" if interval else "") + more
 
 
-_UNKNOWN = 999.0
-"""A 95 % interval that reaches as far from its value, as a factor, states that the ends are not
-known: `edgeyard.devices.runner.interval` cuts it at 1000."""
-
-
 def _interval(value: object, low: object, high: object) -> str:
     """Return the 95 % interval in words; "" if there is none."""
-    ends = three_digits(low), three_digits(high)
-    if not all(ends):
-        return ""
-    numbers = [each for each in (value, low, high) if isinstance(each, int | float)]
-    if len(numbers) == 3 and min(numbers) > 0:
-        own, lower, upper = numbers
-        if upper >= _UNKNOWN * own or own >= _UNKNOWN * lower:
-            return "95 %: not known"
-    return f"95 %: {ends[0]} to {ends[1]}"
+    text = interval_text(value, low, high)
+    return f"95 %: {text}" if text else ""
 
 
 def _facts(found: Results) -> Mapping[str, str]:
