@@ -671,7 +671,8 @@ def parts_of(spans: Sequence[Span], part_s: float, count: Optional[int] = None) 
             done_s += max(0.0, until_s - begin_s)
             is_next = place < count - 1 and done_s >= total_s * (place + 1) / count - 1e-9
             # what is too short for the clock moves neither; so the next part takes the rest
-            place += is_next or (until_s <= begin_s and place < count - 1)
+            if is_next or (until_s <= begin_s and place < count - 1):
+                place += 1
             begin_s = max(until_s, begin_s)
     placed = [
         [

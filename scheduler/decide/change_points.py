@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.model.series import MIN_CHANGE
+
 MIN_SEGMENT = 3
 """Points on each side of a change, so that one or two outliers are none."""
 
@@ -48,9 +50,6 @@ _NORMAL_95 = 1.959964
 _MIN_ORDERS = 40
 """With fewer ways to share out the results among two levels, even the whole range of differences
 holds less than 95 %: of 3 results and 1, half."""
-
-MIN_CHANGE = math.nextafter(-1.0, 0.0)
-"""The smallest change that leaves a level above 0."""
 
 _MAX_LOG = 700.0
 """Larger differences of logarithms have no finite factor."""

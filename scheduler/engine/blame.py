@@ -125,8 +125,9 @@ def _neighbours(
         found, _ = uow.benchmarks.series(here, limit=MAX_SERIES, cursor=None)
         for other in (each.key for each in found):
             points = uow.series.points(other, until=now, limit=LOOK_BACK)
-            shift = _shift_at(points, begin_at)
-            if other != key and shift is not None and not _has_other_model(points, begin_at):
+            place = _place_at(points, begin_at)
+            shift = _shift_of_points(points[:place], points[place:])
+            if other != key and shift is not None and not _is_other_model(points, place):
                 yield Neighbour(name=other.lineage, canary=user_id == CANARY_USER, shift=shift)
 
 
@@ -152,7 +153,7 @@ def _sisters(
         for place, cause in _places(uow, points, changed, after):
             causes.setdefault(place, set()).add(cause)
         if not causes:
-            causes[sum(each.ended_at < begin_at for each in points)] = set()
+            causes[_place_at(points, begin_at)] = set()
         ends = [0, *sorted(causes), len(points)]
         for start, place, end in zip(ends, ends[1:], ends[2:], strict=False):
             shift = _shift_of_points(points[start:place], points[place:end])
@@ -179,16 +180,14 @@ def _places(
             yield bisect_left(range(len(points)), True, key=has_changed), cause
 
 
-def _has_other_model(points: Sequence[SeriesPoint], begin_at: datetime) -> bool:
-    """Return whether the results next to a time are of two versions of a model."""
-    place = sum(each.ended_at < begin_at for each in points)
+def _place_at(points: Sequence[SeriesPoint], begin_at: datetime) -> int:
+    """Return the place of the first result from a time on."""
+    return sum(each.ended_at < begin_at for each in points)
+
+
+def _is_other_model(points: Sequence[SeriesPoint], place: int) -> bool:
+    """Return whether the result at a place is of another version than the one before it."""
     return 0 < place < len(points) and points[place - 1].model_sha256 != points[place].model_sha256
-
-
-def _shift_at(points: Sequence[SeriesPoint], begin_at: datetime) -> Shift | None:
-    """Return by how much the level of a series changed at a time; None: that is not known."""
-    place = sum(each.ended_at < begin_at for each in points)
-    return _shift_of_points(points[:place], points[place:])
 
 
 def _shift_of_points(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint]) -> Shift | None:

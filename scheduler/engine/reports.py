@@ -127,8 +127,8 @@ def _amount_problems(report: Mapping[str, object]) -> list[FieldError]:
         elif isinstance(value, int | float) and value < 0 and not path.endswith(_SIGNED):
             found.append(path)
     energy = report.get("energy")
-    joules = energy.get("per_inference") if isinstance(energy, Mapping) else None
-    if isinstance(joules, Mapping) and not _is_amount(joules.get("value")):
+    inference = energy.get("per_inference") if isinstance(energy, Mapping) else None
+    if isinstance(inference, Mapping) and not _is_amount(inference.get("value")):
         found.append("/energy/per_inference/value")
     return [
         FieldError(path, "is not a number of 0 or more", "0 or more, or null")

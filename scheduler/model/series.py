@@ -117,6 +117,10 @@ def raised_threshold(before: float, refuted: float) -> float:
     return min(MAX_THRESHOLD, max(before, THRESHOLD_FACTOR * magnitude(refuted)))
 
 
+MIN_CHANGE = math.nextafter(-1.0, 0.0)
+"""The smallest change, as a share, that leaves a level above 0."""
+
+
 def magnitude(size: float) -> float:
     """Return by how much the larger level exceeds the smaller one, for a change of this size."""
-    return math.expm1(abs(math.log1p(max(size, math.nextafter(-1.0, 0.0)))))
+    return math.expm1(abs(math.log1p(max(size, MIN_CHANGE))))
