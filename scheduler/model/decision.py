@@ -58,7 +58,9 @@ class PendingBenchmark:
         job_completion_threshold: It may preempt a less urgent benchmark whose progress is lower,
             0-100; None: it does not preempt.
         variant: Digest of everything else in its description on which its run time may depend: the
-            engine's parameters, input shapes, precision, dataset, training configuration.
+            engine's parameters, input shapes, precision, dataset, training configuration. Where
+            its load lasts for a stated time, that stands before it
+            (`edgeyard.scheduler.model.history.with_load`).
         budget: Maximum cost in credits; None: no limit of its own.
         ends_in_time: At its time limit a run ends with what it has measured, as TYPE1 with a
             precision does, so that no prediction of its run time keeps it from a board.

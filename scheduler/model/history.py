@@ -7,6 +7,7 @@ beginning; numbers are only ever added.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,8 @@ from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_LOAD_OF_VARIANT = re.compile(r"(\d{1,8}\.\d{3})s-", re.ASCII)
 
 _Name = TypeVar("_Name", bound=Hashable)
 _T = TypeVar("_T")
@@ -39,6 +42,17 @@ class RunKind:
     model_sha256: str | None
     nb_inference: int = 20
     variant: str = ""
+
+    @property
+    def load_s(self) -> float:
+        """Seconds that its load lasts at least, whatever the board, as its variant states."""
+        stated = _LOAD_OF_VARIANT.match(self.variant)
+        return float(stated[1]) if stated else 0.0
+
+
+def with_load(load_s: float, digest: str) -> str:
+    """Return the variant of a run whose load lasts so long, from which `RunKind` reads it."""
+    return f"{load_s:.3f}s-{digest}" if load_s > 0 else digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

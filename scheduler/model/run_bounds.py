@@ -5,11 +5,12 @@ The defaults are those of the runner, so that a task ends at the same time in ea
 
 from __future__ import annotations
 
+from edgeyard.devices.runner.load import trial_s
 from edgeyard.devices.runner.spec import DEFAULT_NO_OUTPUT_TIMEOUT_S as DEFAULT_MAX_SILENCE_S
 from edgeyard.devices.runner.spec import DEFAULT_UPLOAD_TIMEOUT_S as DEFAULT_MAX_UPLOAD_S
 from edgeyard.devices.runner.spec import DEFAULT_USER_TIME_S as DEFAULT_MAX_RUN_S
 from edgeyard.devices.runner.spec import MIN_LEVEL_S, soak_reserve_s
-from edgeyard.scheduler.model.benchmark import BenchmarkType
+from edgeyard.scheduler.model.benchmark import BenchmarkType, JobDescription
 
 __all__ = [
     "DEFAULT_MAX_RUN_S",
@@ -17,6 +18,7 @@ __all__ = [
     "DEFAULT_MAX_UPLOAD_S",
     "MIN_INFERENCE_S",
     "MIN_RUN_S",
+    "load_s",
     "min_run_s",
     "run_bound_s",
 ]
@@ -44,6 +46,16 @@ def run_bound_s(
     """
     bound_s = max_s if user_time_s is None else user_time_s
     return bound_s if budget is None or rate <= 0 else min(bound_s, budget / rate)
+
+
+def load_s(description: JobDescription) -> float:
+    """Return how long its load lasts at least, whatever the board, seconds; 0: no load."""
+    if description.soak_s is not None:
+        return description.soak_s
+    if description.concurrency:
+        return len(description.concurrency) * MIN_LEVEL_S
+    rules = description.load_rules
+    return 0.0 if rules is None else trial_s(rules, description.nb_inference)
 
 
 def min_run_s(

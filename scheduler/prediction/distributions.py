@@ -22,7 +22,7 @@ that followed each other in their group (a normal copula) ::
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,10 +116,17 @@ class PastRunDraws:
 
     def of(self, pair: int, user_id: str) -> tuple[WeightedRuns, float]:
         """Return the past runs that one of the user is like, and what to add to ``log_s`` there."""
-        key = int(self._past.combination[pair]), user_id
+        combination, offset = int(self._past.combination[pair]), float(self._offsets[pair])
+        runs, load_s = self._of(combination, user_id), self._past.load_s[combination]
+        if not load_s:
+            return runs, offset
+        return replace(runs, log_s=np.log(load_s + np.exp(runs.log_s + offset))), 0.0
+
+    def _of(self, combination: int, user_id: str) -> WeightedRuns:
+        key = combination, user_id
         if key not in self._known:
             self._known[key] = _weighted(self._past.runs_alike(*key, MAX_RUNS))
-        return self._known[key], float(self._offsets[pair])
+        return self._known[key]
 
     def draw(self, pairs: Rows, user_id: str, alone: Floats, shared: Floats) -> Floats:
         """Draw from the mixture.
@@ -139,12 +146,14 @@ class PastRunDraws:
         groups = self._past.combination[pairs]
         for group in np.unique(groups).tolist():
             here = np.flatnonzero(groups == group)
-            runs, _ = self.of(int(pairs[here[0]]), user_id)
+            runs = self._of(group, user_id)
             r = runs.similarity
             levels = ndtr(np.sqrt(r) * shared[here] + np.sqrt(1.0 - r) * alone[here])
             drawn = levels < runs.weight
             here = here[drawn]
             found[here] = runs.at(levels[drawn]) + self._offsets[pairs[here]]
+            if load_s := self._past.load_s[group]:
+                found[here] = np.log(load_s + np.exp(found[here]))
         if self._certain is not None:
             found[self._certain[pairs]] = np.nan
         return found

@@ -25,6 +25,12 @@ and what the board is on other kinds against its peers; both shrunk to 0 by the 
 quantile q of the *next* run, not of the mean, is ``exp(m + t_q(K + df) sqrt(s2 + v))`` times
 ``runs ^ b``, with Student's t.
 
+A load of a stated length L (a soak, a trial) lasts so long on any board: of such runs, y is of what
+they took beyond it, no less than `_MIN_REST` of the run, and the next run takes ``L + exp(..)``.
+Given as a distribution of its logarithm again, to first order ::
+
+    m' = ln(L + exp(m)),  s' = s exp(m) / (L + exp(m))
+
 **Failures.** Two causes, each a chain of Beta-Bernoulli estimates with ``K`` pseudo-runs at the
 parent's rate, ``p_g = (failures_g + K p_parent) / (n_g + K)``: what follows the model
 (all > family, engine, type > .., model), and what follows the board (all > family > board). A run
@@ -34,7 +40,8 @@ fails if either strikes: ``1 - (1 - p_model) (1 - p_board)``. Runs count half as
 **Loading.** From the placement to the start of the task, as run times, but without growth with the
 number of runs.
 
-**Energy.** Joules of runs that led to a result and state them, as run times.
+**Energy.** Joules of runs that led to a result and state them, as run times; of a load of a stated
+length, watts, by the same model without growth, times the run time.
 
 **Measurements.** The chance that the number of a result is not comparable: one chain (all > family
 > board > board, model), like failures.
@@ -106,6 +113,9 @@ _MODEL, _BOARD = 3, 5
 MIN_HANG_RATIO = 2.0
 """A run that a limit ended hung if it lasted this many times as long as the longest result of its
 kind on boards of its family."""
+
+_MIN_REST = 0.001
+"""Share of a run that it takes at least beyond the stated length of its load: clocks differ."""
 
 _COMPLETIONS = 20
 """Rounds of EM; the missing share shrinks the error by that share in each."""
@@ -276,6 +286,7 @@ class PastPairs:
         self.stem: Codes = kinds.stem[row_of]
         self.base: Codes = kinds.base[row_of]
         self.log_runs: Floats = kinds.log_runs[row_of]
+        self.load_s: Floats = kinds.load_s[row_of]
         self.board: Codes = batch.derived(_board_codes)
 
     def run_times(self, quantile: float = 0.5) -> Floats:
@@ -297,10 +308,24 @@ class PastPairs:
 
     def run_time_parts(self) -> RunTimeParts:
         """Return the same as the function of that name."""
-        return self._history.derived(_RunTimes).parts(self)
+        parts = self._history.derived(_RunTimes).parts(self)
+        if not self.load_s.any():
+            return parts
+        rest_s = np.exp(parts.location)
+        run_s = self.load_s[self.combination] + rest_s
+        share = rest_s / run_s
+        return replace(
+            parts,
+            location=np.log(run_s),
+            noise=parts.noise * share**2,
+            error=parts.error * share**2,
+        )
 
     def offsets(self) -> Floats:
-        """Return what boards and numbers of inferences add to ln seconds, shape (pairs,)."""
+        """Return what boards and numbers of inferences add to ln seconds, shape (pairs,).
+
+        Of a load of a stated length, of what a run takes beyond it, as `runs_alike`.
+        """
         return self._history.derived(_RunTimes).offsets(self)
 
     def runs_alike(self, combination: int, user_id: str, max_runs: int) -> RunsAlike:
@@ -339,7 +364,18 @@ class PastPairs:
 
     def energy_parts(self) -> RunTimeParts:
         """Return the distribution of ln of the joules of the next run."""
-        return self._history.derived(_Energies).parts(self)
+        joules = self._history.derived(_Energies).parts(self)
+        if not self.load_s.any():
+            return joules
+        loads = self.load_s[self.combination] > 0
+        watts = self._history.derived(_Powers).parts(self)
+        times = self.run_time_parts()
+        return RunTimeParts(
+            location=np.where(loads, watts.location + times.location, joules.location),
+            noise=np.where(loads, watts.noise + times.noise, joules.noise),
+            error=np.where(loads, watts.error + times.error, joules.error),
+            freedom=np.where(loads, np.fmin(watts.freedom, times.freedom), joules.freedom),
+        )
 
     def measurement_chances(self) -> tuple[Floats, Floats]:
         """Return the chance that a result's number is not comparable, and its standard error.
@@ -376,6 +412,7 @@ class _KindCodes:
         self.log_runs = np.log(
             np.array([max(kind.nb_inference, 1) for kind in batch.kinds], dtype=np.float64)
         )
+        self.load_s = np.array([kind.load_s for kind in batch.kinds], dtype=np.float64)
 
 
 class _Stems:
@@ -395,6 +432,7 @@ class _Stems:
         self.log_runs_of_kind: Floats = np.log(
             np.array([max(kind.nb_inference, 1) for kind in kinds], dtype=np.float64)
         )
+        self.load_s_of_kind: Floats = np.array([kind.load_s for kind in kinds], dtype=np.float64)
 
 
 def _key(left: Codes, right: Codes) -> Codes:
@@ -538,7 +576,9 @@ class _RunTimes:
     def __init__(self, history: History) -> None:
         columns = history.columns
         good = (columns.failures < 0) & _is_positive(columns.run_s)
-        self._fit_to(history, columns.run_s, good, _cut_runs(history, good))
+        load_s = history.derived(_Stems).load_s_of_kind[columns.kinds]
+        rest_s = np.maximum(columns.run_s - load_s, _MIN_REST * columns.run_s)
+        self._fit_to(history, rest_s, good, _cut_runs(history, good))
 
     def _fit_to(
         self,
@@ -786,12 +826,23 @@ class _LoadingTimes(_RunTimes):
 
 
 class _Energies(_RunTimes):
-    """Predict the energies of runs, by the same model."""
+    """Predict the energies of runs without a load of a stated length, by the same model."""
 
     def __init__(self, history: History) -> None:
-        joules = history.columns.energy_j
-        good = (history.columns.failures < 0) & _is_positive(joules)
-        self._fit_to(history, joules, good, np.zeros_like(good))
+        columns = history.columns
+        loads = history.derived(_Stems).load_s_of_kind[columns.kinds] > 0
+        good = (columns.failures < 0) & _is_positive(columns.energy_j) & ~loads
+        self._fit_to(history, columns.energy_j, good, np.zeros_like(good))
+
+
+class _Powers(_RunTimes):
+    """Predict the mean power of runs, watts, by the same model."""
+
+    def __init__(self, history: History) -> None:
+        columns = history.columns
+        good = (columns.failures < 0) & _is_positive(columns.energy_j) & _is_positive(columns.run_s)
+        watts = columns.energy_j / columns.run_s
+        self._fit_to(history, watts, good, np.zeros_like(good), grows=False)
 
 
 class _Effect:

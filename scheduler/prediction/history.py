@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from edgeyard.scheduler.model.benchmark import Benchmark
-from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.model.history import History, with_load
+from edgeyard.scheduler.model.run_bounds import load_s
 from edgeyard.scheduler.ports import UnitOfWork
 
 
@@ -75,4 +76,5 @@ def variant_of(benchmark: Benchmark) -> str:
     if not any(parts):
         return ""
     text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    return with_load(load_s(description), digest)

@@ -16,8 +16,9 @@ from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.model.decision import PendingBenchmark
-from edgeyard.scheduler.model.history import History, PastRun
+from edgeyard.scheduler.model.history import History, PastRun, with_load
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.prediction.distributions import PastRunDraws
 from edgeyard.scheduler.prediction.estimates import PastPairs, failure_rates, run_counts, run_times
 
 A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
@@ -343,6 +344,45 @@ def test_loading_is_known_by_board_and_does_not_grow_with_the_number_of_runs() -
 
 def test_runs_without_a_time_of_loading_say_nothing_of_it() -> None:
     assert np.isnan(past_pairs_of([run(A, 10.0)]).loading_parts().location).all()
+
+
+def soak_of(job: PendingBenchmark, load_s: float) -> PendingBenchmark:
+    return replace(job, variant=with_load(load_s, f"digest{load_s}"))
+
+
+def test_a_load_lasts_for_its_stated_length_before_any_has_run() -> None:
+    runs = [run(A, 8.0 + 0.1 * (age % 5), age_s=age) for age in range(20)]
+    low, middle, high = (times(runs, soak_of(JOB, 840.0), q)[0] for q in (0.025, 0.5, 0.975))
+    assert 800.0 < low <= middle <= high < 900.0  # to first order
+    assert middle == pytest.approx(848.2, rel=0.01)
+
+
+def test_a_long_load_says_what_a_short_run_takes_and_the_reverse() -> None:
+    soaks = [run(A, 1808.0, soak_of(JOB, 1800.0), age_s=age) for age in range(20)]
+    assert times(soaks)[0] == pytest.approx(8.0, rel=0.3)
+    assert times(soaks, soak_of(JOB, 60.0))[0] == pytest.approx(68.0, rel=0.05)
+
+
+def test_draws_of_a_load_last_for_its_stated_length_too() -> None:
+    runs = [run(A, 8.0, age_s=age) for age in range(20)]
+    past = past_pairs_of(runs, soak_of(JOB, 840.0))
+    draws, count = PastRunDraws(past), 64
+    levels = np.linspace(-2.0, 2.0, count)
+    drawn = np.exp(draws.draw(np.zeros(count, dtype=np.intp), "user-1", levels, levels))
+    assert np.isfinite(drawn).any()
+    assert drawn[np.isfinite(drawn)] == pytest.approx(848.0, rel=0.01)
+    alike, offset = draws.of(0, "user-1")
+    assert np.exp(alike.log_s + offset) == pytest.approx(848.0, rel=0.01)
+
+
+def test_the_energy_of_a_load_is_power_times_its_length() -> None:
+    runs = [replace(run(A, 8.0 + 0.01 * age, age_s=age), energy_j=40.0) for age in range(20)]
+    found = past_pairs_of(runs, soak_of(JOB, 840.0)).energy_parts().quantile(0.5)[0]
+    assert found == pytest.approx(848.0 * 5.0, rel=0.05)
+    soak = soak_of(JOB, 840.0)
+    soaks = [replace(run(A, 848.0, soak, age_s=age), energy_j=4240.0) for age in range(20)]
+    only_soaks = past_pairs_of(soaks).energy_parts().quantile(0.5)[0]
+    assert math.isnan(only_soaks)  # none of its kind states any
 
 
 def test_each_number_that_is_not_comparable_raises_the_chance_of_another_one() -> None:
