@@ -19,7 +19,12 @@ from edgeyard.devices.runner import file_kind, training
 from edgeyard.devices.runner.arrays import headers_of, read_arrays
 from edgeyard.devices.runner.dataset import TRUTH, array_of_input, labels_of
 from edgeyard.devices.runner.engine import TensorSpec
-from edgeyard.devices.runner.feeds import batch_size_problem, given_problems, resolve_shape
+from edgeyard.devices.runner.feeds import (
+    batch_size_problem,
+    feed_bytes,
+    given_problems,
+    resolve_shape,
+)
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
 from edgeyard.devices.runner.genai_folder import CONFIG, GenaiFolder, read_files
 from edgeyard.devices.runner.generation_request import read_request
@@ -158,7 +163,7 @@ class ContentChecks:
             found += self._model_problems(description, model.sha256)
             found += [] if found else self._request_problems(description, model.sha256)
             if not found and description.runtime in _EXPECTED:
-                found += self._input_problems(description, model.sha256, files)
+                found += self._input_problems(description, model.sha256, files, max_ram_bytes)
         config = _first(files, FileRole.ODT_CONFIG)
         if config is not None and config.sha256 is not None:
             found += self._config(config.sha256)
@@ -345,7 +350,11 @@ class ContentChecks:
         return _of_model(sentence, expected)
 
     def _input_problems(
-        self, description: JobDescription, model: str, files: Sequence[BenchmarkFile]
+        self,
+        description: JobDescription,
+        model: str,
+        files: Sequence[BenchmarkFile],
+        max_ram_bytes: int | None,
     ) -> list[FieldError]:
         inputs = self._model_inputs(description, model)
         if not inputs or any(not spec.dtype for spec in inputs):
@@ -355,10 +364,11 @@ class ContentChecks:
             batch_size = description.parameters.get("batch_size")
             if problem := batch_size_problem(inputs, description.input, batch_size):
                 return [FieldError("/parameters/batch_size", *problem)]
-            return [
+            found = [
                 FieldError(f"/input/{name}", reason, accepted)
                 for name, reason, accepted in given_problems(inputs, description.input, batch_size)
             ]
+            return found or _feed_problems(description, inputs, max_ram_bytes)
         datasets = [each for each in files if each.role is FileRole.DATASET]
         if len(datasets) != 1 or datasets[0].sha256 is None:
             return []
@@ -679,6 +689,34 @@ def size_problem(
         size_bytes: Of the model.
         max_ram_bytes: Of the boards that may run it; None: not known.
     """
+    return _memory_problem(description, "/model", "a model", size_bytes, max_ram_bytes)
+
+
+def _feed_problems(
+    description: JobDescription, inputs: Sequence[TensorSpec], max_ram_bytes: int | None
+) -> list[FieldError]:
+    """Return which input is too large for all boards, of shapes that `given_problems` accepts."""
+    batch_size = description.parameters.get("batch_size")
+    found = {}
+    for spec in inputs:
+        wish = description.input.get(spec.name, {}).get("shape")
+        found[spec.name] = feed_bytes(spec, resolve_shape(spec, wish, batch_size))
+    largest = max(found, key=found.__getitem__)
+    pointer = f"/input/{largest}"
+    if batch_size is not None and "shape" not in description.input.get(largest, {}):
+        pointer = "/parameters/batch_size"
+    total_bytes = sum(found.values())
+    problem = _memory_problem(description, pointer, "inputs", total_bytes, max_ram_bytes)
+    return [] if problem is None else [problem]
+
+
+def _memory_problem(
+    description: JobDescription,
+    pointer: str,
+    what: str,
+    size_bytes: int,
+    max_ram_bytes: int | None,
+) -> FieldError | None:
     if max_ram_bytes is None or size_bytes <= max_ram_bytes:
         return None
     size, ram = size_text(size_bytes), size_text(max_ram_bytes)
@@ -687,10 +725,11 @@ def size_problem(
     boards = f"the boards of {description.family} that may run it have at most"
     if description.target_uid is not None:
         boards = f"{description.target_uid} has"
+    has = f"has {size}" if pointer == "/model" else f"makes inputs of {size}"
     return FieldError(
-        "/model",
-        f"has {size}, and {boards} {ram} of memory",
-        f"a model of at most {ram}, or another target",
+        pointer,
+        f"{has}, and {boards} {ram} of memory",
+        f"{what} of at most {ram}, or another target",
     )
 
 

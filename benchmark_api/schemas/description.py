@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     EngineName,
     Family,
     FileNameOrUrl,
+    LatencyBound,
     Precision,
     Size,
     TargetUid,
@@ -341,7 +342,7 @@ class JobDescriptionIn(BaseModel):
         "when the last one ended; server: they arrive at random (Poisson), and a search finds the "
         "largest rate that keeps load_bound. No MLPerf result.",
     )
-    load_bound: Annotated[Duration, Field(ge=1e-6, le=1e6)] | None = Field(
+    load_bound: LatencyBound | None = Field(
         None,
         description="Bound of the latency under a server load at load_percentile, from the "
         "arrival on, e.g. 20 ms.",

@@ -13,6 +13,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
+    Field,
     StringConstraints,
     WithJsonSchema,
 )
@@ -268,6 +269,20 @@ Duration = Annotated[
         }
     ),
 ]
+
+
+def _with_unit(value: object) -> object:
+    if isinstance(value, str) and value.strip().isdecimal():
+        raise ValueError("has no unit")
+    return value
+
+
+LatencyBound = Annotated[
+    Duration,
+    Field(ge=1e-6, le=1e6),
+    _checked(_with_unit, "text with a unit such as 20 ms; a JSON number is of seconds"),
+]
+"""A bound of milliseconds as a rule: ``"100"`` is not taken as 100 seconds."""
 
 
 def _precision(value: object) -> float:

@@ -40,11 +40,11 @@ class ModelFolder:
 
     @property
     def archive_name(self) -> str:
-        """Name of the archive that is uploaded."""
+        """Name of the archive that is uploaded: that of the model with its ending, and .zip."""
         from edgeyard.devices.runner.genai_folder import CONFIG
 
         model = self.names[0]
-        return f"{self.path.name if model == CONFIG else Path(model).stem}.zip"
+        return f"{self.path.name if model == CONFIG else model}.zip"
 
 
 def read_folder(path: Path) -> ModelFolder:

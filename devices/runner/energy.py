@@ -98,6 +98,7 @@ class Trace:
     _joules: List[float] = field(default_factory=list)
     _faults: List[Tuple[float, float, str]] = field(default_factory=list)
     _last: Optional[float] = None
+    _zero_s: Optional[float] = None
 
     @property
     def span_s(self) -> Tuple[float, float]:
@@ -115,11 +116,23 @@ class Trace:
 
         Args:
             at_s: Of ``CLOCK_MONOTONIC``, later than the one before.
-            watts: None: it could not be read.
+            watts: None: it could not be read. A single 0 among other values is a slip of the
+                sensor; several in a row are a part of the board that is off.
         """
-        if watts is None or not 0 < watts < MAX_POWER_W:
+        if watts is None or not 0 <= watts < MAX_POWER_W:
             self.dropped += 1
             return
+        if watts == 0 and self._zero_s is None and self._last != 0:
+            self._zero_s = at_s
+            return
+        if self._zero_s is not None and watts > 0:
+            self.dropped += 1
+        elif self._zero_s is not None:
+            self._add_watts(self._zero_s, 0.0)
+        self._zero_s = None
+        self._add_watts(at_s, watts)
+
+    def _add_watts(self, at_s: float, watts: float) -> None:
         before, joules = self._last, 0.0
         if before is not None:
             gap_s = at_s - self._instants_s[-1]

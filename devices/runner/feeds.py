@@ -62,15 +62,21 @@ def random_feeds(
             raise _wrong(spec, f"{odd[0]!r} is not known; known are {', '.join(_KEYS)}")
         shape = resolve_shape(spec, wish.get("shape"), batch_size)
         dtype = _dtype(spec)
-        size = dtype.itemsize
-        for dimension in shape:
-            size *= max(1, dimension)  # NumPy bounds the other sizes of an empty array, too
+        size = feed_bytes(spec, shape)
         total += size
         if limit_bytes is not None and total > limit_bytes:
             raise _wrong(spec, f"shape {list(shape)} takes {size} bytes, more than the board has")
         # NumPy's arithmetic turns arrays of no dimensions into numbers, which engines do not take
         feeds[spec.name] = np.asarray(_values(rng, spec, shape, dtype, wish))
     return feeds
+
+
+def feed_bytes(spec: TensorSpec, shape: Sequence[int]) -> int:
+    """Return the memory that an array for an input takes."""
+    size: int = _dtype(spec).itemsize
+    for dimension in shape:
+        size *= max(1, dimension)  # NumPy bounds the other sizes of an empty array, too
+    return size
 
 
 def described(

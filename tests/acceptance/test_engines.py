@@ -61,9 +61,9 @@ def test_a_matrix_of_models_and_engines_has_a_row_with_an_interval_for_each_pair
             assert nodes["share"] == 1.0
             assert nodes["nodes"] > 0
     assert sorted(ran) == [
-        ("ncnn", "digits.ncnn.zip"),
+        ("ncnn", "digits.ncnn.param.zip"),
         ("openvino", "digits.onnx"),
-        ("openvino", "digits.zip"),
+        ("openvino", "digits.xml.zip"),
         ("ort", "digits.onnx"),
         ("tflite", "digits.tflite"),
     ]

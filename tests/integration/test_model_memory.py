@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from edgeyard.errors import InvalidInput
 from tests.builders.api import Api, running
 from tests.builders.cli import refusal
 from tests.builders.descriptions import description
+from tests.builders.networks import DEMO
 from tests.builders.runner import linear_model
 from tests.fakes.cluster import board
 
@@ -119,7 +121,7 @@ def test_a_model_of_5_gib_is_refused_for_boards_of_4_gib(
 def test_of_a_matrix_the_model_that_is_too_large_is_named(roomy: Api, folder: Path) -> None:
     small = str(folder.parent / "small.onnx")
     said = refused(roomy, "submit", "--model", small, "--model", str(folder), *ON_RPI4B)
-    assert f"--model: net.zip: has 5 GiB, and {BOARDS_OF_4_GIB}" in said
+    assert f"--model: net.onnx.zip: has 5 GiB, and {BOARDS_OF_4_GIB}" in said
     assert "small.onnx" not in said
     targets = ("--target", "rpi5")
     said = refused(roomy, "submit", "--model", str(folder), *ON_RPI4B, *targets)
@@ -197,8 +199,8 @@ def test_a_dry_run_of_a_large_model_uploads_nothing(roomy: Api, folder: Path) ->
     found = json.loads(done.stdout)
     assert found["would"] == "run"
     assert found["workload"]["inputs"] == [{"name": "ids", "shape": [1, 4], "dtype": "int64"}]
-    assert found["not_uploaded"] == [{"name": "net.zip", "size_bytes": folder_bytes(folder)}]
-    assert "not uploaded, only checked here: net.zip (5 GiB)\n" in done.stderr
+    assert found["not_uploaded"] == [{"name": "net.onnx.zip", "size_bytes": folder_bytes(folder)}]
+    assert "not uploaded, only checked here: net.onnx.zip (5 GiB)\n" in done.stderr
     both = run_without_packing(roomy, *words, "--target", "rpi5", "--target", "rpi5b")
     assert "--target" in both.stderr
     assert roomy.as_().get("/v1/files").json()["items"] == before
@@ -352,3 +354,32 @@ def test_a_dataset_over_the_limit_is_refused_before_anything_is_sent(
                 target=targets[0] if len(targets) == 1 else targets,
             )
         assert api.as_().get("/v1/files").json()["items"] == []
+
+
+IMAGES = {"shape": [2**16, 1, 8, 8]}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "model", "fields", "pointer"),
+    [
+        ("ort", "digits.onnx", {"input": {"image": IMAGES}}, "/input/image"),
+        ("ort", "digits.onnx", {"parameters": {"batch_size": 2**16}}, "/parameters/batch_size"),
+        ("openvino", "digits.xml", {"input": {"image": IMAGES}}, "/input/image"),
+        ("ncnn", "digits.ncnn.param", {"input": {"image": IMAGES}}, "/input/image"),
+    ],
+)
+def test_inputs_that_exceed_the_memory_are_refused(
+    tmp_path: Path, runtime: str, model: str, fields: dict[str, Any], pointer: str
+) -> None:
+    small = board("rpi4b-0001-0008", ram_bytes=8 * 2**20)
+    engines = tuple(replace(small.engines[0], name=each) for each in ("ort", "openvino", "ncnn"))
+    job: dict[str, Any] = {"model": DEMO / model, "runtime": runtime, "benchmark_type": "TYPE1"}
+    with running(tmp_path, unknown_devices="allow") as api:
+        api.engine.unknown = (replace(small, engines=engines),)
+        with Client(api.url, api.tokens["alice"]) as client:
+            with pytest.raises(ValidationFailed) as refusal:
+                client.submit(**job, **fields, target_uid=small.target_uid)
+            (problem,) = refusal.value.errors
+            said = "makes inputs of 16 MiB, and rpi4b-0001-0008 has 8 MiB of memory"
+            assert (problem.pointer, problem.reason) == (pointer, said)
+            client.submit(**job, target_uid=small.target_uid)

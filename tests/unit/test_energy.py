@@ -182,6 +182,24 @@ def test_power_is_integrated_and_nonsense_is_dropped(tmp_path: Path) -> None:
     assert trace.between(0.0, 0.7) == pytest.approx(0.55 + 0.65 + 0.5 * 7)
 
 
+def power_trace(*watts: float) -> Trace:
+    trace = Trace("ina3221/VDD_GPU", 0.1)
+    for number, each in enumerate(watts):
+        trace.add_power(number / 10, each)
+    return trace
+
+
+def test_a_single_zero_is_a_slip_and_several_are_a_part_that_is_off() -> None:
+    slip = power_trace(4.0, 4.0, 0.0, 4.0, 4.0)
+    assert (slip.readings, slip.dropped) == (4, 1)
+    assert slip.between(0.0, 0.4) == pytest.approx(1.6)
+    off = power_trace(0.0, 0.0, 0.0, 4.0, 4.0, 0.0, 0.0, 4.0)
+    assert (off.readings, off.dropped) == (8, 0)
+    assert off.between(0.0, 0.7) == pytest.approx(0.1 * (0 + 0 + 2 + 4 + 2 + 0 + 2))
+    with pytest.raises(EnergyUnknown, match="stood still"):
+        power_trace(*[0.0] * 5).between(0.0, 0.4)
+
+
 def test_gaps_still_counters_and_times_that_were_not_read_are_void() -> None:
     power = Trace("ina219/power1", 0.1)
     for at_s in (0.0, 0.1, 1.0, 1.1):

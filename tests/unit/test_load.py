@@ -334,7 +334,12 @@ def test_what_a_load_can_not_be_is_refused_with_its_field(
 
 @pytest.mark.parametrize(
     ("bound", "reason"),
-    [(0, "is not above 0"), (-1, "is negative"), ("40 days", "is more than")],
+    [
+        ("100", "has no unit"),
+        (0, "is not above 0"),
+        (-1, "is negative"),
+        ("40 days", "is more than"),
+    ],
 )
 def test_a_time_that_is_none_is_refused_by_the_end_that_it_passes(
     bound: object, reason: str

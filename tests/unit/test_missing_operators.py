@@ -25,3 +25,25 @@ def test_an_operator_that_the_engine_lacks_is_named(engine: str, said: str, tmp_
     with pytest.raises(RunFailed) as caught:
         find(engine).load(path, threads=1, parameters={})
     assert (caught.value.category, caught.value.sentence) == ("engine_unsupported", said)
+
+
+CUSTOM = "this onnxruntime has no operator 'Teleport' of the domain 'com.example'"
+NOT_IMPORTED = "the model has an operator of the domain 'com.example', which it does not import"
+
+
+@pytest.mark.parametrize(
+    ("imported", "category", "said"),
+    [(True, "engine_unsupported", CUSTOM), (False, "user_model", NOT_IMPORTED)],
+)
+def test_an_operator_of_another_domain_is_named(
+    imported: bool, category: str, said: str, tmp_path: Path
+) -> None:
+    model = onnx.load(DEMO / "digits.onnx")
+    model.graph.node[0].op_type, model.graph.node[0].domain = "Teleport", "com.example"
+    if imported:
+        model.opset_import.add(domain="com.example", version=1)
+    path = tmp_path / "teleport.onnx"
+    onnx.save(model, path)
+    with pytest.raises(RunFailed) as caught:
+        find("ort").load(path, threads=1, parameters={})
+    assert (caught.value.category, caught.value.sentence) == (category, said)

@@ -66,10 +66,16 @@ _LOG_ERRORS = 3
 
 _MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|Cannot allocate", re.IGNORECASE)
 _TOO_NEW = re.compile(
-    r"Unsupported model IR version|opset \d+ is under development|is not a registered function"
-    r"|Could not find an implementation|NOT_IMPLEMENTED",
+    r"Unsupported model IR version|opset \d+ is under development|Could not find an implementation"
+    r"|NOT_IMPLEMENTED",
 )
 _MISSING_OPERATOR = re.compile(r"No Op registered for (\S+) with domain_version of (\d+)")
+_MISSING_CUSTOM = re.compile(r"([\w.]+):(\w+)\(-?\d+\) is not a registered function")
+_NO_IMPORT = re.compile(r"No opset import for domain '([^']*)'")
+_PREFIX = re.compile(
+    r"^\[ONNXRuntimeError\] : \d+ : \w+ : (?:Load model from \S+ failed: ?)?(?:Fatal error: )?"
+)
+"""What onnxruntime writes before what is wrong: its own codes, and a path of the sandbox."""
 
 
 class OrtSession:
@@ -296,8 +302,10 @@ def _spec(argument: Any, unranked: FrozenSet[str]) -> TensorSpec:
 
 def missing_operator(text: str) -> str:
     """Return the operator, with its version, that onnxruntime's message names as unknown; or ""."""
-    found = _MISSING_OPERATOR.search(text)
-    return f"{found[1]!r} of version {found[2]}" if found else ""
+    if found := _MISSING_OPERATOR.search(text):
+        return f"{found[1]!r} of version {found[2]}"
+    found = _MISSING_CUSTOM.search(text)
+    return f"{found[2]!r} of the domain {found[1]!r}" if found else ""
 
 
 def _translating(call: Callable[[], T]) -> T:
@@ -310,7 +318,7 @@ def _translating(call: Callable[[], T]) -> T:
 
 def _translated(error: Exception, *, running: bool) -> RunFailed:
     """Return the failure that an exception of onnxruntime means."""
-    whole = " ".join(str(error).split())
+    whole = _PREFIX.sub("", " ".join(str(error).split()))
     text = whole[:500]
     if isinstance(error, MemoryError) or _MEMORY.search(text):
         return RunFailed("out_of_memory", f"onnxruntime had not enough memory: {text}")
@@ -320,6 +328,9 @@ def _translated(error: Exception, *, running: bool) -> RunFailed:
         return RunFailed("user_input", f"the model did not take its input: {text}")
     if missing := missing_operator(whole):
         return RunFailed("engine_unsupported", f"this onnxruntime has no operator {missing}")
+    if missing := _NO_IMPORT.search(whole):
+        reason = f"the model has an operator of the domain {missing[1]!r}, which it does not import"
+        return RunFailed("user_model", reason)
     if kind == "NotImplemented" or _TOO_NEW.search(text):
         return RunFailed("engine_unsupported", f"this onnxruntime can't run the model: {text}")
     doing = "failed while running" if running else "could not be loaded"
