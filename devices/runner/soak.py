@@ -44,6 +44,9 @@ MAX_OUTSIDE = 0.1
 """Share of the steady windows that may be further away: others use the machine for a while."""
 
 MIN_STEADY_WINDOWS = 3
+MIN_STEADY_SHARE = 0.2
+"""The least that the steady part is of a soak that drifts: some short end always looks steady."""
+
 CLOCK_FALL = 0.05
 """A mean clock that is lower by this than that of the first window is a sign of throttling."""
 
@@ -152,16 +155,33 @@ def steady_from(p50s_ms: Sequence[float]) -> Optional[int]:
 
     From it on at least nine windows in ten are within 5 % of the median of all of these, among them
     the first one and two of the last three, and there are at least three: windows of another level
-    at the end are no outliers.
+    at the end are no outliers. Of a soak that drifts by more than 5 %, these are a fifth of it or
+    more, and the drift does not go on there at half its rate.
     """
     medians = np.array(p50s_ms, dtype=np.float64)
-    for first in range(len(medians) - MIN_STEADY_WINDOWS + 1):
+    shortest = MIN_STEADY_WINDOWS
+    if len(medians) < shortest:
+        return None
+    drift = _rate(medians)
+    if abs(drift) * len(medians) > STEADY_TOLERANCE * np.median(medians):
+        shortest = max(shortest, math.ceil(MIN_STEADY_SHARE * len(medians)))
+    else:
+        drift = 0.0
+    for first in range(len(medians) - shortest + 1):
         rest = medians[first:]
         near = np.abs(rest / np.median(rest) - 1) <= STEADY_TOLERANCE
         ends = near[0] and np.count_nonzero(near[-MIN_STEADY_WINDOWS:]) >= MIN_STEADY_WINDOWS - 1
-        if ends and np.count_nonzero(~near) <= MAX_OUTSIDE * len(rest):
+        goes_on = drift != 0 and _rate(rest) / drift >= 0.5
+        if ends and not goes_on and np.count_nonzero(~near) <= MAX_OUTSIDE * len(rest):
             return first
     return None
+
+
+def _rate(values: NDArray[np.float64]) -> float:
+    """Return by how much values move a step, from the median of their first third to the last."""
+    third = max(1, len(values) // 3)
+    moved = float(np.median(values[-third:]) - np.median(values[:third]))
+    return moved / (len(values) - third)
 
 
 def throttling(windows: Sequence[Window]) -> Dict[str, object]:

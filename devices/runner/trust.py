@@ -162,8 +162,8 @@ def not_steady(tolerance: float, windows: int) -> Reason:
     return Reason(
         code="not_steady",
         sentence=f"No steady part was found in {windows} windows, which is at least 3 to the end "
-        f"whose p50s are within {tolerance:.0%} of their median: soak for longer, and look at "
-        "temperatures and clocks.",
+        f"whose p50s are within {tolerance:.0%} of their median and no longer drift: soak for "
+        "longer, and look at temperatures and clocks.",
     )
 
 

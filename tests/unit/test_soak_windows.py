@@ -91,6 +91,11 @@ def hot_from(seconds: float, at: float) -> dict[str, str]:
         ([20, *[10] * 12, 20, *[10] * 7], 1),  # one window in ten may be disturbed
         ([*[10] * 5, 20, 10, 20, 10, 20], None),
         ([*[10] * 27, 40, 40, 40], 27),  # another level at the end is no disturbance
+        ([10 * 1.01**minute for minute in range(30)], None),  # a drift without an end
+        ([10 * 1.003**minute for minute in range(30)], None),
+        ([10 * 0.99**minute for minute in range(30)], None),
+        ([10 * 1.001**minute for minute in range(30)], 0),  # 3 % in all
+        ([*[10 * 1.01**minute for minute in range(15)], *[11.6] * 15], 10),
     ],
 )
 def test_the_steady_part_goes_to_the_end_and_begins_as_early_as_it_can(
