@@ -21,7 +21,7 @@ from edgeyard.devices.runner.model_archive import (
     is_archive,
     open_archive,
 )
-from edgeyard.devices.runner.onnx_file import inspect
+from edgeyard.devices.runner.onnx_file import inspect, interface_of
 from edgeyard.errors import RunFailed
 
 CONFIG = "genai_config.json"
@@ -55,6 +55,7 @@ class GenaiFolder:
         decoder: Name of its ONNX file.
         context_length: Tokens of prompt and output together that it takes.
         vocabulary: Number of token ids, from 0 on.
+        logits: Name of the decoder's output that the next token is chosen from.
         has_tokenizer: Whether the folder has a tokenizer.
     """
 
@@ -62,6 +63,7 @@ class GenaiFolder:
     decoder: str
     context_length: int
     vocabulary: int
+    logits: str
     has_tokenizer: bool
 
 
@@ -81,7 +83,15 @@ def read_files(archive: ModelArchive, *, max_fields: "int | None" = None) -> Gen
     found = _read_config(bytes(archive.model[: MAX_CONFIG_BYTES + 1]), archive.data)
     if found.has_tokenizer:
         _check_tokenizer(archive.data[TOKENIZER])
-    inspect(archive.data[found.decoder], archive.data, max_fields=max_fields)
+    decoder = archive.data[found.decoder]
+    inspect(decoder, archive.data, max_fields=max_fields)
+    for output in interface_of(decoder, max_fields=max_fields)[1]:
+        tokens = output.shape[-1] if output.name == found.logits and output.shape else None
+        if isinstance(tokens, int) and tokens != found.vocabulary:
+            raise _bad(
+                f"states a model.vocab_size of {found.vocabulary}, and the output "
+                f"{output.name[:50]!r} of {found.decoder!r} has {tokens} tokens"
+            )
     return found
 
 
@@ -169,11 +179,14 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
             f"has all {vocabulary} tokens in model.eos_token_id: each output ends at its first "
             "token, so that none can be measured"
         )
+    outputs = decoder.get("outputs")
+    logits = outputs.get("logits") if isinstance(outputs, dict) else None
     return GenaiFolder(
         kind=kind,
         decoder=filename,
         context_length=_count(model, "context_length"),
         vocabulary=vocabulary,
+        logits=logits if isinstance(logits, str) else "logits",
         has_tokenizer=TOKENIZER in others,
     )
 

@@ -23,6 +23,7 @@ from tests.builders.language_models import (
     CONTEXT,
     TINY_LLAMA,
     VOCABULARY,
+    Config,
     archive_of,
     ends_at_once,
     folder_of,
@@ -325,6 +326,15 @@ def test_a_model_all_of_whose_tokens_end_the_output_is_refused_before_it_is_sent
 ) -> None:
     with pytest.raises(InvalidInput, match=r"all 259 tokens in model\.eos_token_id"):
         packed(folder_of(tmp_path / "model", ends_at_once))
+
+
+def test_a_vocabulary_that_is_not_that_of_the_decoder_is_refused(tmp_path: Path) -> None:
+    def too_many(config: Config) -> None:
+        config["model"]["vocab_size"] = 32000
+
+    said = r"vocab_size of 32000, and the output 'logits' of 'model\.onnx' has 259 tokens"
+    with pytest.raises(InvalidInput, match=said):
+        archive_of(tmp_path / "model", too_many)
 
 
 def test_logits_that_are_no_numbers_are_the_models_fault(tmp_path: Path) -> None:
