@@ -138,6 +138,7 @@ def check(
     description = replace(
         description,
         queue_timeout_s=description.queue_timeout_s or services.settings.default_queue_timeout_s,
+        user_time_s=_user_time_s(description, services.settings.default_user_time_s),
     )
     found = [
         *offer.problems(description),
@@ -655,6 +656,17 @@ def _schedule_problems(body: JobDescriptionIn, services: Services) -> list[Field
         and is_url(value)
         and own_path(value, services.public_url) is None  # an uploaded file has a URL here, too
     ]
+
+
+def _user_time_s(description: JobDescription, default_s: float) -> float | None:
+    """Return the bound of a run: the stated one, or that of a load longer than the default.
+
+    Whoever states a soak of 30 min states its time: the default is then for what it takes beyond.
+    """
+    if description.user_time_s is not None or _min_run_s(description) <= default_s:
+        return description.user_time_s
+    load_time_s = load_s(description)
+    return load_time_s + default_s if load_time_s else None
 
 
 def _run_problems(

@@ -26,6 +26,10 @@ they run."""
 _CHANGING = "dynamic."
 """Attributes of this name change from second to second: no value of theirs is ever refused."""
 
+_CORES = "cpu.cores"
+MAX_CALLERS_A_CORE = 16
+"""More callers at once measure the queue that they make, and nothing of the board."""
+
 _NONE: frozenset[str] = frozenset()
 _MAX_LISTED = 5
 
@@ -168,6 +172,7 @@ class Offer:
                 *_size_problems(description, kinds, who),
                 *_thread_problems(description, kinds, who),
                 *self._provider_problems(description, who),
+                *self._caller_problems(description, who),
                 *self._constraint_problems(description, who),
             ]
             or self._joint_problems(description, kinds, who)
@@ -178,7 +183,7 @@ class Offer:
         """Constraints that none of the boards that are online meets; others may."""
         joined = self._joined()
         uids = self._uids(description)
-        return self._provider_warnings(description) + [
+        return [*self._provider_warnings(description), *self._caller_warnings(description)] + [
             f"no board that is online {_requirement(description, number)}: "
             "the benchmark waits for one that does"
             for number, each in enumerate(description.all_constraints)
@@ -205,6 +210,34 @@ class Offer:
             for uid in self._uids(description)
         ]
         return [members(value) if isinstance(value, str) else None for value in values]
+
+    def _caller_problems(self, description: JobDescription, who: str) -> list[FieldError]:
+        callers, cores = self._callers(description)
+        if cores is None or callers <= MAX_CALLERS_A_CORE * cores:
+            return []
+        has = f"{who} has" if description.target_uid is not None else f"no {who} has more than"
+        reason = f"{callers} callers at once, and {has} {_cores_text(cores)}"
+        return [FieldError("/concurrency", reason, f"at most {MAX_CALLERS_A_CORE * cores} callers")]
+
+    def _caller_warnings(self, description: JobDescription) -> list[str]:
+        callers, cores = self._callers(description)
+        if cores is None or callers <= cores:
+            return []
+        share = f"{callers} callers share {_cores_text(cores)}"
+        return [f"{share}: beyond that many they wait for each other, and their latencies show it"]
+
+    def _callers(self, description: JobDescription) -> tuple[int, int | None]:
+        """Return the most callers at once, and the most cores of a board; None: not all known."""
+        callers = max(description.concurrency, default=1)
+        if callers == 1:
+            return 1, None
+        joined = self._joined()
+        known = [
+            joined[uid].attributes.get(_CORES) if uid in joined else None
+            for uid in self._uids(description)
+        ]
+        cores = [each for each in known if isinstance(each, int)]
+        return callers, max(cores) if cores and len(cores) == len(known) else None
 
     def _provider_warnings(self, description: JobDescription) -> list[str]:
         _, wanted = _wanted_provider(description)
@@ -616,6 +649,10 @@ def _thread_problems(
     )
     accepted = "1" if max_threads == 1 else f"1 to {max_threads}"
     return [FieldError("/parameters/threads", reason, accepted)]
+
+
+def _cores_text(cores: int) -> str:
+    return "1 core" if cores == 1 else f"{cores} cores"
 
 
 def _listed(attribute: str, values: Collection[AttributeValue]) -> str:

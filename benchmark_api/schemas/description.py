@@ -770,12 +770,15 @@ def _about_soak(description: JobDescriptionIn) -> list[FieldError]:
     found = []
     windows = round(soak / window, 6)  # 3 * 0.2 is more than 0.6
     if not MIN_SOAK_WINDOWS <= windows <= MAX_SOAK_WINDOWS:
+        is_short = windows < MIN_SOAK_WINDOWS
+        number = MIN_SOAK_WINDOWS if is_short else MAX_SOAK_WINDOWS
         found.append(
             FieldError(
                 "/soak",
-                f"has {windows:.7g} windows of {window:g} s",
-                f"{MIN_SOAK_WINDOWS} to {MAX_SOAK_WINDOWS} windows: at least "
-                f"{MIN_SOAK_WINDOWS * window:g} s, or another soak_window",
+                f"{soak:g} s is too {'short' if is_short else 'long'} for windows of {window:g} s: "
+                f"a soak has {MIN_SOAK_WINDOWS} to {MAX_SOAK_WINDOWS:,} of them",
+                f"at {'least' if is_short else 'most'} {number * window:g} s, or a "
+                f"{'shorter' if is_short else 'longer'} soak_window",
             )
         )
     others = {

@@ -68,7 +68,7 @@ SUBMIT = (
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "no board runs a soak of 1800 s within 900 s"),
+        (("--user-time", "15m"), "no board runs a soak of 1800 s within 900 s"),
         (("--user-time", "30m"), "at least 1860 s"),
         (("--user-time", "31m", "--user-budget", "100"), "credits are too few"),
         (("--user-time", "31m", "--soak-window", "20m"), "at least 3600 s"),
@@ -85,6 +85,30 @@ def test_a_soak_that_is_longer_than_its_time_limit_is_refused(
 def test_a_soak_that_ends_in_its_time_limit_is_accepted(client: Client) -> None:
     accepted = CliRunner().invoke(app, [*SUBMIT, "--user-time", "31m"])
     assert accepted.exit_code == 0, accepted.output
+
+
+def test_a_soak_that_states_no_time_limit_has_one_that_it_fits(client: Client) -> None:
+    accepted = CliRunner().invoke(app, [*SUBMIT, "--json"])
+    assert accepted.exit_code == 0, accepted.output
+    made = client.submit(**JOB, soak="30 min", start_time="2099-01-01T00:00:00Z")
+    assert client.benchmark(made).description["user_time"] == 1800.0 + 900.0
+    client.cancel(made)
+
+
+@pytest.mark.parametrize(
+    ("callers", "words"),
+    [
+        ("64", "64 callers at once, and emumid-0001-0001 has"),
+        ("1,16", "16 callers share"),
+    ],
+)
+def test_more_callers_than_cores_are_refused_or_said(
+    client: Client, callers: str, words: str
+) -> None:
+    flags = ("--concurrency", callers, "--dry-run")
+    done = CliRunner().invoke(app, [*SUBMIT[:-3], *flags])
+    assert done.exit_code == (1 if callers == "64" else 0), done.output
+    assert words in " ".join(done.output.split())
 
 
 def test_callers_at_once_have_throughput_and_latency_each_and_the_result_of_the_knee(

@@ -187,7 +187,14 @@ def test_a_soak_of_whole_windows_is_accepted_whatever_its_binary_digits(
 
 def test_a_soak_that_is_a_little_too_short_is_not_said_to_have_windows_enough() -> None:
     (problem,) = refused(soak=29.99, soak_window=10)
-    assert problem.reason == "has 2.999 windows of 10 s"
+    assert problem.reason.startswith("29.99 s is too short for windows of 10 s: ")
+    assert problem.accepted == "at least 30 s, or a shorter soak_window"
+
+
+def test_a_soak_that_is_too_long_for_its_windows_says_how_long_it_may_be() -> None:
+    (problem,) = refused(soak="100h")
+    assert problem.reason.startswith("360000 s is too long for windows of 60 s")
+    assert problem.accepted == "at most 86400 s, or a longer soak_window"
 
 
 def test_a_soak_is_stored_and_shown_as_it_was_stated() -> None:
