@@ -86,6 +86,12 @@ MAX_QUEUE = 1000
 """A trial ends when more queries wait, or four times as many as arrive within the bound."""
 
 _QUEUE_BOUNDS = 4
+_STALL_S = 1.0
+"""At a fixed rate, what arrives in so long may wait, too: the board catches up after a stall."""
+
+_MAX_LATE_TRIALS = 3
+"""A search ends after so many trials in a row that only the generator's lateness made invalid: it
+does not depend on the rate."""
 
 _LOOK_NS = 250_000_000
 """Interval between readings of the machine and reports of progress, between queries."""
@@ -491,7 +497,8 @@ def _search(sender: "_Sender", rules: LoadRules) -> _Outcome:
     best: Optional[Trial] = None
     worst: Optional[Trial] = None
     ended = "trials"
-    while len(trials) < MAX_TRIALS:
+    late_trials = 0
+    while len(trials) < MAX_TRIALS and late_trials < _MAX_LATE_TRIALS:
         if not sender.fits(rate):
             ended = "time"
             break
@@ -500,6 +507,7 @@ def _search(sender: "_Sender", rules: LoadRules) -> _Outcome:
             ended = "time"
             break
         trials.append(one)
+        late_trials = late_trials + 1 if one.kept and not one.valid and best is None else 0
         if one.kept and one.valid:
             best = one
         else:
@@ -558,13 +566,16 @@ def _none_kept(
         )
     lowest = min(trials, key=lambda each: each.rate or 0.0)
     if lowest.kept and not lowest.valid:
-        return _not_kept(
-            f"load_bound: the generator itself was late by "
-            f"{_percentile(lowest.lateness_ms, rules.share):.3g} ms in all {len(trials)} trials, "
-            f"more than {MAX_LATENESS:.0%} of {bound}",
-            "state a larger load_bound: this board can't time so short a one",
-            lowest.conditions,
+        late_ms = _percentile(lowest.lateness_ms, rules.share)
+        found = (
+            f"the generator itself was late by {late_ms:.3g} ms at {rate_text(lowest.rate)}/s, more "
+            f"than {MAX_LATENESS:.0%} of {bound}"
         )
+        if busy := made_wait(lowest.conditions):
+            again = "This shows nothing about the model: submit it again when the board is quiet"
+            return RunFailed("user_input", f"load_bound: {found}. {busy} {again}")
+        advice = "state a larger load_bound: this board can't time so short a one"
+        return RunFailed("user_input", f"load_bound: {found}: {advice}")
     found = (
         f"load_bound: {bound} was not kept at any of {len(trials)} rates, down to "
         f"{rate_text(lowest.rate)}/s"
@@ -684,7 +695,10 @@ class _Sender:
         starts, ends = array("q"), array("q")
         bound_ns, allowed = self._limits(len(due))
         assert bound_ns is not None
-        max_queue = max(MAX_QUEUE, math.ceil(_QUEUE_BOUNDS * rate * bound_ns / 1e9))
+        longest_ns = _QUEUE_BOUNDS * bound_ns
+        if not gives_up:
+            longest_ns = max(longest_ns, int(_STALL_S * 1e9))
+        max_queue = max(MAX_QUEUE, math.ceil(rate * longest_ns / 1e9))
         late, ended = 0, "complete"
         watch = self._watch_of()
         watch.start()

@@ -268,9 +268,12 @@ def test_no_time_for_one_trial_is_a_timeout() -> None:
 
 
 def test_a_generator_that_is_late_makes_its_trials_invalid() -> None:
+    board = Board(sleeps_late_ms=5.0)
     with pytest.raises(RunFailed, match="generator itself was late by") as failed:
-        Board(sleeps_late_ms=5.0).load(server())
+        board.load(server())
     assert failed.value.category == "user_input"
+    trials = {each.split(" at ")[0] for each in board.notes if each.startswith("trial ")}
+    assert trials == {"trial 1", "trial 2", "trial 3"}, "no rate is low enough"
     fixed = Board(sleeps_late_ms=5.0).load(server(rate=30.0)).as_json()
     assert fixed["result"]["valid"] is False
     assert fixed["result"]["generator_late_ms"] == pytest.approx(5, abs=0.3)
@@ -286,6 +289,8 @@ def test_other_work_that_made_queries_wait_is_stated_where_a_bound_is_not_kept()
         Board(sleeps_late_ms=5.0, other_load=0.3).load(server())
     assert failed.value.category == "user_input"  # who chose the bound; no fault of the board
     assert waited in failed.value.sentence
+    assert "submit it again when the board is quiet" in failed.value.sentence
+    assert "larger load_bound" not in failed.value.sentence
     with pytest.raises(RunFailed, match="can't be kept at any rate") as failed:
         Board(lambda run: 100.0 if run % 40 == 0 else 10.0, other_load=0.3).load(server())
     assert failed.value.category == "user_input"
@@ -300,6 +305,17 @@ def test_a_queue_that_grows_ends_its_trial() -> None:
     assert report["result"]["ended"] == "queue"
     assert report["result"]["kept"] is False
     assert report["result"]["queue_max"] < 2000
+
+
+def test_a_board_that_stalls_once_catches_up_at_a_fixed_rate() -> None:
+    stalled = Board(lambda run: 800.0 if run == 5000 else 0.1)
+    report = stalled.load(server(rate=2000.0, bound_s=0.005)).as_json()
+    assert report["result"]["ended"] == "complete"
+    assert report["result"]["queue_max"] > 1000
+
+
+def test_a_queue_that_grew_is_stated() -> None:
+    report = Board().load(server(rate=1000.0)).as_json()
     (found,) = [each for each in doubts(report) if each.code == "rate_not_sustained"]
     assert found.invalid
 
