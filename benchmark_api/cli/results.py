@@ -397,6 +397,9 @@ def _value_columns(found: Results) -> Row:
     return columns
 
 
+_NO_SETTINGS = frozenset(("version", "build", "device_name", "execution_provider", "model_nodes"))
+_MAX_SETTINGS, _MAX_SETTING = 12, 60
+
 _FIRST_REQUEST = "first_request_ms"
 """Metric of language models that is one number, without an interval, and no declared value."""
 
@@ -580,6 +583,7 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts["first inference"] = f"{first} ms" if first else ""
     request = found.metrics.get(_FIRST_REQUEST)
     facts["first request"] = f"{three_digits(request.value)} ms" if request is not None else ""
+    facts["settings"] = _settings(found.report.get("engine_facts"))
     facts["nodes"] = _nodes_by_provider(found.report.get("engine_facts"))
     facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
@@ -620,6 +624,18 @@ def _invented(feeds: object) -> str:
     return "; ".join(found)
 
 
+def _settings(engine_facts: object) -> str:
+    """Return what the engine really ran with, which may not be what was asked for."""
+    stated = engine_facts if isinstance(engine_facts, Mapping) else {}
+    found = []
+    for name, value in stated.items():
+        if name in _NO_SETTINGS or not isinstance(value, str | int):
+            continue
+        shown = plain(value) if not isinstance(value, bool) else "on" if value else "off"
+        found.append(f"{plain(name).replace('_', ' ')} {shown[:_MAX_SETTING]}")
+    return ", ".join(found[:_MAX_SETTINGS])
+
+
 def _nodes_by_provider(engine_facts: object) -> str:
     """Return which share of the nodes each execution provider runs."""
     stated = engine_facts.get("nodes_by_provider") if isinstance(engine_facts, Mapping) else None
@@ -628,6 +644,9 @@ def _nodes_by_provider(engine_facts: object) -> str:
         count, share = (one.get("nodes"), one.get("share")) if isinstance(one, Mapping) else (0, 0)
         if isinstance(count, int | float) and isinstance(share, int | float):
             found.append(f"{plain(name)} {share:.0%} ({count:.0f})")
+    asked = engine_facts.get("execution_provider") if isinstance(engine_facts, Mapping) else None
+    if found and isinstance(stated, Mapping) and isinstance(asked, str) and asked not in stated:
+        found.append(f"none on {plain(asked)}, which was asked for")
     return ", ".join(found)
 
 

@@ -568,8 +568,8 @@ def _none_kept(
     if lowest.kept and not lowest.valid:
         late_ms = _percentile(lowest.lateness_ms, rules.share)
         found = (
-            f"the generator itself was late by {late_ms:.3g} ms at {rate_text(lowest.rate)}/s, more "
-            f"than {MAX_LATENESS:.0%} of {bound}"
+            f"the generator itself was late by {late_ms:.3g} ms at {rate_text(lowest.rate)}/s, "
+            f"more than {MAX_LATENESS:.0%} of {bound}"
         )
         if busy := made_wait(lowest.conditions):
             again = "This shows nothing about the model: submit it again when the board is quiet"

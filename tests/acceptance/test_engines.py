@@ -42,7 +42,13 @@ def test_a_matrix_of_models_and_engines_has_a_row_with_an_interval_for_each_pair
     )
     ran = []
     for each in made:
+        shown = CliRunner().invoke(app, ["results", each.benchmark_id]).output
         report: Any = client.results(each).report
+        (settings,) = [line for line in shown.splitlines() if line.startswith("settings ")]
+        assert "threads 1" in settings
+        if report["engine"] == "openvino":
+            precision = report["engine_facts"]["inference_precision"]
+            assert f"inference precision {precision}" in settings
         ran.append((report["engine"], report["model"]["filename"]))
         low, high = report["inference_latency"]["p50_ci95"]
         assert 0 < low <= report["inference_latency"]["p50"] <= high
