@@ -320,8 +320,8 @@ class ContentChecks:
         )
         name, _, reason = problem.partition(": ")
         accepted = (
-            f"token ids from 0 to {folder.vocabulary - 1}, at most {folder.context_length} with "
-            "the output"
+            f"prompt and output of at most {folder.context_length} tokens together, with ids from "
+            f"0 to {folder.vocabulary - 1}"
         )
         return [FieldError(f"/{name}", reason, accepted)] if problem else []
 

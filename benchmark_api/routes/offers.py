@@ -264,7 +264,7 @@ class Offer:
         reason = f"no {who} has {wanted[:100]}"
         if description.target_uid is not None:
             reason = f"{who} does not have {wanted[:100]}"
-        return [FieldError(where, reason, _choice(wanted, sorted(offered)))]
+        return [FieldError(where, reason, f"one of {', '.join(sorted(offered))}")]
 
     def _uids(self, description: JobDescription) -> Collection[str]:
         """Boards of the family, or the one that is named."""

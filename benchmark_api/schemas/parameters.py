@@ -234,7 +234,7 @@ BUILT_IN: Sequence[Parameter] = (
     Parameter(
         key="prompt_tokens",
         display_name="Prompt tokens",
-        description="With GENAI: the prompt as token ids.",
+        description="With GENAI: the prompt as token ids, e.g. [1, 2, 3].",
         type="array",
         of_generation=True,
         engines=_GENERATING,

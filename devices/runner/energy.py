@@ -267,6 +267,8 @@ class MeterSource:
             joules = float(output) if output is not None else None
         except ValueError:
             self.problem = f"printed {output[:40]!r}, which is no number" if output else ""
+        if joules is not None and joules < 0:
+            self.problem = f"printed {joules:.6g}, and joules since some start are never below 0"
         trace.add_count((before_s + time.monotonic()) / 2, joules, None)
 
     def _output(self) -> Optional[str]:

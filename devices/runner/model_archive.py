@@ -155,7 +155,9 @@ def _models_in(names: Iterable[str], suffixes: Tuple[str, ...]) -> "list[str]":
 
 
 def _wrong_count(names: Iterable[str], models: "list[str]", suffixes: Tuple[str, ...]) -> str:
-    reason = f"holds {len(models)} files named {' or '.join(suffixes)}; it has to hold one"
+    wanted = " or ".join(suffixes)
+    reason = f"holds {len(models)} files named {wanted}" if models else f"holds no {wanted}"
+    reason += "; it has to hold one"
     others = [] if models else _models_in(names, (ONNX, IR, PARAM))
     return reason + (f" (it holds {others[0][:100]!r})" if others else "")
 

@@ -318,6 +318,7 @@ def test_inferences_of_different_length_are_not_above_idle_by_their_length() -> 
     [
         (("/no/such/meter",), "can't be started"),
         ((sys.executable, "-c", "print('lots')"), "'lots', which is no number"),
+        ((sys.executable, "-c", "print(-3)"), "printed -3, and joules since some start are never"),
         ((sys.executable, "-c", "raise SystemExit(7)"), "ended with status 7"),
     ],
 )

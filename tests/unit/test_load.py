@@ -247,6 +247,12 @@ def test_a_bound_that_no_rate_keeps_is_refused_before_the_search() -> None:
     assert "larger load_bound" in failed.value.sentence
 
 
+def test_two_slow_queries_at_the_start_do_not_show_that_no_rate_keeps_the_bound() -> None:
+    seen = iter(range(1_000_000))
+    board = Board(lambda run: 100.0 if 100 <= next(seen) < 102 else 10.0)
+    assert board.load(server()).as_json()["largest_rate"] > 50
+
+
 def test_a_bound_that_the_slowest_runs_exceed_is_refused_too() -> None:
     with pytest.raises(RunFailed, match="can't be kept at any rate"):
         Board(lambda run: 100.0 if run % 40 == 0 else 10.0).load(server())
