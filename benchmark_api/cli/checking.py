@@ -108,6 +108,10 @@ def check(
     max_pairs: Annotated[
         int, typer.Option(metavar="N", help="Maximum number of pairs of runs, 3 to 100.")
     ] = 10,
+    self_test: Annotated[
+        bool,
+        typer.Option("--self-test", help="Accept a candidate that is the same as the baseline."),
+    ] = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outcome as JUnit XML.")
     ] = None,
@@ -157,6 +161,7 @@ def check(
         changes=changes,
         budget_s=asking.seconds(budget, "--budget") or 0.0,
         max_pairs=max_pairs,
+        self_test=self_test,
         report=session.report,
         sleep=time.sleep,
         monotonic_s=time.monotonic,

@@ -56,6 +56,22 @@ _KNOWN_LATE = ("inputs", "batch_size", "training", "metric")
 _PLACES = ("target", "target_uid")
 _OWN_FILES: Sequence[str] = ("/model", "/dataset", "/odt_config")
 
+_NOT_OF_A_VERSION = frozenset(
+    {
+        *_PLACES,
+        *("model", "model_url", "dataset", "dataset_urls"),  # the content of files counts
+        *("name", "tags", "series", "git_commit", "link"),
+        *("user_priority", "user_budget", "user_time", "queue_timeout", "deadline", "max_retries"),
+        *("preemptible", "preemptible_measuring", "job_completion_threshold", "prohibit_overlap"),
+        *("nb_inference", "precision", "ram", "storage"),
+        *("constraints", "affinities", "spreads", "binding", "if_unavailable"),
+    }
+)
+"""Fields of a job description that change when, where, how often and for whom a version runs."""
+
+_CANDIDATE_FIRST = (CANDIDATE, BASELINE)
+"""What is wrong with both versions is reported of the candidate."""
+
 _Version = tuple[CheckedRequest, Sequence[BenchmarkFile]]
 
 
@@ -79,21 +95,23 @@ def start(
     now = services.clock.now()
     with _about(CANDIDATE):
         refuse_fields(request.candidate, CHECK_FIELDS, "cannot be that of the runs of a check")
+    own: Sequence[str] | None
     if request.baseline.benchmark_id is not None:
         baseline, target_uid, versions = _of_benchmark(request, caller, context, now)
         own = _OWN_FILES
     else:
         baseline, target_uid, versions = _of_descriptions(request, caller, context, now)
-        own = _OWN_FILES[:1]
-    warnings = _refuse_other_work(versions, caller, context, own)
-    candidate = request.candidate.get("model") or ", ".join(sorted(request.candidate))
+        own = None
+    warnings = _refuse_other_work(versions, caller, context, own, self_test=request.self_test)
+    fields = ", ".join(sorted(request.candidate))
+    candidate = request.candidate.get("model") or fields or baseline
 
     def store(uow: UnitOfWork) -> Answer[shapes.StoredCheck] | shapes.StoredCheck:
         if (earlier := idempotency.earlier_in(uow)) is not None:
             return earlier
         files = StoreChecks(uow, services)
         kept = {}
-        for side in SIDES:
+        for side in _CANDIDATE_FIRST:
             with _about(side, own):
                 kept[side] = packed(*files.files_of(versions[side][0], caller, versions[side][1]))
         made = Check(
@@ -192,7 +210,7 @@ def _of_benchmark(
     if origin.status is not Status.COMPLETED:
         reason = f"{wanted} is {origin.status.value} and has no result"
         raise InvalidInput.at("/baseline", reason, "a completed benchmark")
-    if not request.candidate:
+    if not request.candidate and not request.self_test:
         reason = "nothing differs from the baseline"
         raise InvalidInput.at("/candidate", reason, "the fields to check")
     places = {each: request.candidate[each] for each in _PLACES if each in request.candidate}
@@ -213,28 +231,40 @@ def _of_descriptions(
     Raises:
         InvalidInput: A version can't be.
     """
-    first = request.baseline.description or {}
+    trees = {BASELINE: request.baseline.description or {}, CANDIDATE: request.candidate}
     found: dict[str, _Version] = {}
     offer = context.offers.now()
-    for side, tree in ((BASELINE, first), (CANDIDATE, request.candidate)):
-        with _about(side, ("/model",)):
-            refuse_fields(tree, CHECK_FIELDS, "cannot be that of the runs of a check")
-            found[side] = check(_of_a_check(tree, None), caller, context.services, offer, now), ()
+    for side in _CANDIDATE_FIRST:
+        with _about(side, None):
+            refuse_fields(trees[side], CHECK_FIELDS, "cannot be that of the runs of a check")
+            tree = _of_a_check(trees[side], None)
+            found[side] = check(tree, caller, context.services, offer, now), ()
+    for name in _PLACES:
+        here, there = (getattr(found[side][0].description, name) for side in SIDES)
+        if here and there and here != there:
+            reason = f"is {there}, and that of the baseline {here}: both versions run on one board"
+            raise InvalidInput.at(f"/candidate/{name}", reason, "the same for both")
     return found[BASELINE][0].description.model, None, found
 
 
 def _of_a_check(fields: Mapping[str, object], target_uid: str | None) -> dict[str, object]:
     """Return fields of a run of a check, which no history counts and no tag of its origin finds."""
-    tags = fields.get("tags")
-    own = tags if isinstance(tags, list) else []
-    tree: dict[str, object] = {"name": "", **fields, "tags": [*own, CHECK_TAG]}
+    tags = fields.get("tags") or []
+    if isinstance(tags, list):  # anything else is refused with the other fields
+        tags = [*tags, CHECK_TAG]
+    tree: dict[str, object] = {"name": "", **fields, "tags": tags}
     if target_uid is not None:
         tree["target_uid"] = target_uid
     return tree
 
 
 def _refuse_other_work(
-    versions: Mapping[str, _Version], caller: Caller, context: Context, own: Sequence[str]
+    versions: Mapping[str, _Version],
+    caller: Caller,
+    context: Context,
+    own: Sequence[str] | None,
+    *,
+    self_test: bool,
 ) -> list[str]:
     """Refuse two versions that cannot be compared or cannot run, before a board is used.
 
@@ -242,41 +272,56 @@ def _refuse_other_work(
         The warnings about both, each once.
 
     Raises:
-        InvalidInput: They do different work, as far as it is known, or no board can run one.
+        InvalidInput: They do different work, or are the same and it is no self-test, as far as that
+            is known, or no board can run one.
     """
-    warnings: dict[str, None] = {}
-    works = []
-    for side in SIDES:
+    found: dict[str, shapes.DryRun] = {}
+    for side in _CANDIDATE_FIRST:
         request, kept = versions[side]
         with _about(side, own):
-            found = would_happen(request, caller, context.services, kept)
-            if found.would == "never":
-                why = found.waiting_reason.sentence if found.waiting_reason else "no board fits"
+            found[side] = once = would_happen(request, caller, context.services, kept)
+            if once.would == "never":
+                why = once.waiting_reason.sentence if once.waiting_reason else "no board fits"
                 raise InvalidInput.at("/target", f"no board can run it: {why}", "another board")
-        warnings |= dict.fromkeys(found.warnings)
-        works.append(msgspec.to_builtins(found.workload))
-    if differing := other_work(works[0], works[1], known_late=_KNOWN_LATE):
+    before, after = found[BASELINE], found[CANDIDATE]
+    first, second = (msgspec.to_builtins(each.workload) for each in (before, after))
+    if differing := other_work(first, second, known_late=_KNOWN_LATE):
         reason = f"does other work than the candidate: {', '.join(differing)}"
         raise InvalidInput.at("/baseline", reason, "a candidate with the same inputs and type")
-    return list(warnings)
+    if not self_test and _version(before) == _version(after):
+        reason = "is that of the baseline, and nothing else that a version may change differs"
+        accepted = "another model, engine, version of it or parameters, or self_test"
+        raise InvalidInput.at("/candidate/model", reason, accepted)
+    return list(dict.fromkeys((*before.warnings, *after.warnings)))
+
+
+def _version(of: shapes.DryRun) -> tuple[object, Mapping[str, object]]:
+    """Return the content of the model, or its URL where that was not read, and the settings."""
+    stated = of.description
+    settings = {name: stated[name] for name in stated.keys() - _NOT_OF_A_VERSION}
+    return of.workload.model_sha256 or stated.get("model_url"), settings
 
 
 @contextmanager
-def _about(side: str, own: Sequence[str] = ()) -> Iterator[None]:
+def _about(side: str, own: Sequence[str] | None = ()) -> Iterator[None]:
     """Point to the version that a refusal is about.
 
     Args:
         side: The version.
-        own: Fields that only the baseline has; all others are those of the candidate, too.
+        own: Fields that only the baseline has, a benchmark: all others are those of the candidate,
+            too. None: the baseline is a description with fields of its own.
     """
     try:
         yield
     except InvalidInput as error:
         raise InvalidInput(
-            [
-                replace(one, pointer="/baseline")
-                if side == BASELINE and one.pointer in own
-                else replace(one, pointer=f"/candidate{one.pointer}")
-                for one in error.errors
-            ]
+            [replace(one, pointer=_pointer(side, one.pointer, own)) for one in error.errors]
         ) from error
+
+
+def _pointer(side: str, pointer: str, own: Sequence[str] | None) -> str:
+    if side == BASELINE and own is None:
+        return f"/baseline/description{pointer}"
+    if side == BASELINE and pointer in (own or ()):
+        return "/baseline"
+    return f"/candidate{pointer}"

@@ -421,6 +421,9 @@ class CheckIn(BaseModel):
         DEFAULT_BUDGET_S, description="Time for all runs together, in seconds."
     )
     max_pairs: Annotated[int, Field(ge=MIN_PAIRS, le=MAX_PAIRS)] = DEFAULT_PAIRS
+    self_test: bool = Field(
+        False, description="Accept two versions that are the same, to see what their noise is."
+    )
 
 
 class AlertEndIn(BaseModel):

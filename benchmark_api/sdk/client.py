@@ -629,6 +629,7 @@ class Client:
         max_slowdown: float = 0.03,
         budget_s: float = 1800.0,
         max_pairs: int = 10,
+        self_test: bool = False,
         report: Callable[[str], object] = lambda _: None,
         **changes: Unpack[JobChanges],
     ) -> Check:
@@ -646,6 +647,7 @@ class Client:
                 which it may grow where lower is better, and fall where higher is better.
             budget_s: Time for all runs together, in seconds.
             max_pairs: Maximum number of pairs of runs, from 3 to 100.
+            self_test: Whether the candidate may be the same as the baseline, to see their noise.
             report: Receives warnings, and a sentence about each pair.
             changes: Fields of the job description in which the candidate differs (see
                 `JobChanges`); with a model file as baseline, all fields of both except the model.
@@ -666,6 +668,7 @@ class Client:
             changes={name: value for name, value in changes.items() if value is not None},
             budget_s=budget_s,
             max_pairs=max_pairs,
+            self_test=self_test,
             report=report,
             sleep=self._sleep,
             monotonic_s=self._monotonic_s,

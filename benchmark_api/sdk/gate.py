@@ -179,6 +179,7 @@ class Gate:
         monotonic_s: Callable[[], float],
         budget_s: float = DEFAULT_BUDGET_S,
         max_pairs: int = DEFAULT_PAIRS,
+        self_test: bool = False,
         report: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Describe a check; nothing is read or run yet.
@@ -195,6 +196,7 @@ class Gate:
             monotonic_s: Returns the time of a clock that only goes forward, seconds.
             budget_s: Time for all runs together.
             max_pairs: Maximum number of pairs, from `MIN_PAIRS`.
+            self_test: Whether the candidate may be the same as the baseline.
             report: Receives warnings, and a sentence about each pair.
 
         Raises:
@@ -211,6 +213,7 @@ class Gate:
         self._max_slowdown = max_slowdown
         self._budget_s = budget_s
         self._max_pairs = max_pairs
+        self._self_test = self_test
         self._report = report
         self._sleep = sleep
         self._monotonic_s = monotonic_s
@@ -327,7 +330,7 @@ class Gate:
         baseline: dict[str, object]
         if file is None:
             origin = _benchmark(client, str(self._baseline))
-            if not self._changes:
+            if not self._changes and not self._self_test:
                 raise InvalidInput.at(
                     "--model", "nothing differs from the baseline", "the model to check, or flags"
                 )
@@ -349,6 +352,7 @@ class Gate:
             "max_slowdown": self._max_slowdown,
             "budget_s": self._budget_s,
             "max_pairs": self._max_pairs,
+            "self_test": self._self_test,
         }
 
 
@@ -375,12 +379,20 @@ def _number(value: float | None) -> str:
 
 @contextmanager
 def _about_candidate() -> Iterator[None]:
-    """Name fields that are refused as they are called in a job description."""
+    """Name fields that are refused as they are called in a job description.
+
+    Of a baseline that is a description, only its model is not the candidate's, too.
+    """
     try:
         yield
     except ValidationFailed as error:
         raise InvalidInput(
-            [replace(one, pointer=one.pointer.removeprefix("/candidate")) for one in error.errors]
+            [
+                replace(one, pointer="/baseline")
+                if one.pointer.startswith("/baseline/")
+                else replace(one, pointer=one.pointer.removeprefix("/candidate"))
+                for one in error.errors
+            ]
         ) from error
 
 

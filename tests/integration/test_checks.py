@@ -207,6 +207,71 @@ def test_other_work_is_refused_at_once_or_after_the_first_pair(api: Api) -> None
     assert found["pairs"] == []
 
 
+def test_nothing_that_differs_is_refused_unless_it_is_a_self_test(api: Api) -> None:
+    origin = api.submit(model="old.onnx", parameters={"threads": 2})
+    measured(api, origin, 10.0)
+    again = {"benchmark_id": origin}
+    bodies: list[dict[str, Any]] = [
+        {"baseline": again, "candidate": {"model": "old.onnx"}},
+        {"baseline": again, "candidate": {"parameters": {"threads": 2}, "nb_inference": 50}},
+        {"baseline": again, "candidate": {"target": "rpi4b", "tags": ["x"], "user_priority": 1}},
+        {
+            "baseline": {"description": description(model="old.onnx")},
+            "candidate": description(model="old.onnx", name="other"),
+        },
+    ]
+    for body in bodies:
+        refused = api.as_().post("/v1/checks", json=body)
+        assert refused.status_code == 422, body
+        (error,) = refused.json()["errors"]
+        assert error["pointer"] == "/candidate/model", body
+        assert "nothing else that a version may change differs" in error["reason"]
+        accepted = api.as_().post("/v1/checks", json={**body, "self_test": True})
+        assert accepted.status_code == 202, accepted.text
+    for changes in ({"parameters": {"threads": 1}}, {"model": "new.onnx"}):
+        body = {"baseline": again, "candidate": changes}
+        assert api.as_().post("/v1/checks", json=body).status_code == 202
+    empty = {"baseline": again, "candidate": {}, "self_test": True}
+    assert api.as_().post("/v1/checks", json=empty).status_code == 202
+
+
+def test_a_field_of_the_wrong_type_is_named(api: Api) -> None:
+    origin = api.submit(model="old.onnx")
+    measured(api, origin, 10.0)
+    wrong_values: dict[str, tuple[object, ...]] = {
+        "tags": ("x", 5, {"a": "b"}, [["a"]]),
+        "series": (5, True, ["a"]),
+        "parameters": ("x", 5, [1]),
+        "input": ("x", [["a"]]),
+        "benchmark_type": (5, {}, ["TYPE1"]),
+        "model": (5, {}, ["net.onnx"]),
+        "target": (5, {}, ["rpi4b"]),
+        "keep_outputs": ("yes", []),
+        "colour": ("red",),
+    }
+    for field, value in [(name, each) for name in wrong_values for each in wrong_values[name]]:
+        wrong, right = description(**{field: value}), description(model="old.onnx")
+        for body, pointer in (
+            ({"baseline": {"benchmark_id": origin}, "candidate": {field: value}}, "/candidate/"),
+            ({"baseline": {"description": right}, "candidate": wrong}, "/candidate/"),
+            ({"baseline": {"description": wrong}, "candidate": right}, "/baseline/description/"),
+        ):
+            refused = api.as_().post("/v1/checks", json=body)
+            assert refused.status_code == 422, (body, refused.text)
+            pointers = [each["pointer"] for each in refused.json()["errors"]]
+            assert any(each.startswith(f"{pointer}{field}") for each in pointers), (body, pointers)
+
+
+def test_two_boards_are_no_two_versions(api: Api) -> None:
+    body = {
+        "baseline": {"description": description(model="old.onnx", target_uid=BOARD)},
+        "candidate": description(model="new.onnx", target_uid="rpi4b-0001-0002"),
+    }
+    (error,) = api.as_().post("/v1/checks", json=body).json()["errors"]
+    assert error["pointer"] == "/candidate/target_uid"
+    assert "both versions run on one board" in error["reason"]
+
+
 def test_a_number_that_its_run_calls_invalid_does_not_count(api: Api) -> None:
     busy = {"code": "other_load", "sentence": "The runs waited 85% of the time."}
     verdict = {"verdict": "invalid", "reasons": [busy]}

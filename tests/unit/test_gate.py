@@ -80,6 +80,7 @@ def test_a_check_is_started_and_followed_to_its_end(server: FakeServer) -> None:
         "max_slowdown": 0.03,
         "budget_s": 300.0,
         "max_pairs": 8,
+        "self_test": False,
     }
     assert done.stderr.count("pair 1: baseline 10 ms, candidate 10 ms (+0.00%)") == 1
     assert "pair 3: " in done.stderr
@@ -225,6 +226,13 @@ def test_other_work_that_a_run_has_shown_is_refused(server: FakeServer) -> None:
     wrong = {"pointer": "/baseline", "reason": reason, "accepted": "one with the same inputs"}
     answered(server, stored_check(), stored_check("error", reason=reason, errors=[wrong]))
     assert f"--baseline: {reason}" in refusal(run(*CHECK))
+
+
+def test_a_self_test_needs_no_change(server: FakeServer) -> None:
+    passed(server)
+    assert "nothing differs" in refusal(run("check", "--baseline", "base"))
+    assert run("check", "--baseline", "base", "--self-test").exit_code == 0
+    assert (asked(server)["candidate"], asked(server)["self_test"]) == ({}, True)
 
 
 @pytest.mark.parametrize(
