@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -128,7 +129,7 @@ def advance_changes(
         now=clock.certain(),
     )
     with store.read() as uow:
-        due = [each for each in uow.series.undecided() if _has_step(uow, each)]
+        due = [each for each in _in_turn(uow, context) if _has_step(uow, each)]
     moved = 0
     for each in due:
         change_id = each.change_id
@@ -144,6 +145,39 @@ def advance_changes(
             reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
             store.transact(partial(_break_off, change_id, reason, context.now))
     return moved
+
+
+def _in_turn(uow: UnitOfWork, context: _Context) -> list[SeriesChange]:
+    """Return the undecided changes in the order in which they get what is free.
+
+    Owners take turns: first comes the one with the fewest confirmations under way, then the one
+    that used the board least. Of a board, only the first suspected change of all owners has a step,
+    and others that cost no look at files: those whose owner used its part, and those that do not
+    state yet why they wait.
+    """
+    undecided = uow.series.undecided()
+    suspected = [each for each in undecided if each.status is ChangeStatus.SUSPECTED]
+    confirming = [each for each in undecided if each.status is ChangeStatus.CONFIRMING]
+    taken = Counter(each.key.user_id for each in confirming)
+    contended = Counter(each.key.target_uid for each in suspected)
+    shares = {uid: _Share(uow, uid, context.now) for uid, owners in contended.items() if owners > 1}
+    placed = []
+    for each in suspected:
+        share, user_id = shares.get(each.key.target_uid), each.key.user_id
+        used_s = 0.0 if share is None else share.used_s(user_id)
+        placed.append((taken[user_id], used_s, each.found_at, each.change_id, each))
+        taken[user_id] += 1
+    found, boards = confirming, set[str]()
+    for *_, each in sorted(placed, key=lambda one: one[:4]):
+        share = shares.get(each.key.target_uid)
+        if share is not None and share.is_used_up_by(each.key.user_id):
+            found.append(each)
+        elif each.key.target_uid not in boards:
+            boards.add(each.key.target_uid)
+            found.append(each)
+        elif not each.reason:
+            found.append(each)
+    return found
 
 
 def _can_run(change: SeriesChange, context: _Context) -> bool:
@@ -257,20 +291,53 @@ def _present_obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context) 
     if view.state in _AWAY and not _is_for_its_drift(uow, change, view):
         why = f" ({view.reason})" if view.reason else ""
         return f"the board {uid} is {view.state.value}{why}"
-    confirming = [
-        each
-        for each in uow.series.undecided()
-        if each.status is ChangeStatus.CONFIRMING and each.change_id != change.change_id
-    ]
+    if why := _Share(uow, uid, context.now).why_used_up(change.key.user_id):
+        return why
+    confirming = [each for each in uow.series.confirming() if each.change_id != change.change_id]
     if any(each.key.target_uid == uid for each in confirming):
         return f"another change is being confirmed on {uid}"
     if len(confirming) >= MAX_CONFIRMATIONS:
         return f"{MAX_CONFIRMATIONS} other changes are being confirmed"
-    used_s = uow.accounting.board_s(ChargeKind.CONFIRMATION, uid, context.now - SHARE_WINDOW)
-    if used_s >= MAX_BOARD_SHARE * SHARE_WINDOW.total_seconds():
-        days = SHARE_WINDOW.days
-        return f"confirmations took {MAX_BOARD_SHARE:.0%} of the time of {uid} within {days} days"
     return ""
+
+
+class _Share:
+    """The time that a board spends with confirmations, and the part of it of each owner.
+
+    The owners that have series on it get equal parts. One alone gets half, so that there is time
+    for another one who begins to measure there.
+    """
+
+    def __init__(self, uow: UnitOfWork, target_uid: str, now: datetime) -> None:
+        since = now - SHARE_WINDOW
+        kind = ChargeKind.CONFIRMATION
+        self._used_s = uow.accounting.board_s_by_user(kind, target_uid, since)
+        owners = len(uow.series.owners(target_uid, since)) if self._used_s else 0
+        self._uid = target_uid
+        self._share_s = MAX_BOARD_SHARE * SHARE_WINDOW.total_seconds()
+        self._part_s = self._share_s / max(2, owners)
+
+    def used_s(self, user_id: str) -> float:
+        """Return how much of it an owner used."""
+        return self._used_s.get(user_id, 0.0)
+
+    def is_used_up_by(self, user_id: str) -> bool:
+        """Return whether an owner has nothing left of its part."""
+        return self.used_s(user_id) >= self._part_s
+
+    def why_used_up(self, user_id: str) -> str:
+        """Return why an owner gets nothing of it now; "": it gets some."""
+        days, window_s = SHARE_WINDOW.days, SHARE_WINDOW.total_seconds()
+        what = f"of the time of {self._uid} within {days} days"
+        if sum(self._used_s.values()) >= self._share_s:
+            return f"confirmations took {MAX_BOARD_SHARE:.0%} {what}"
+        if self.is_used_up_by(user_id):
+            used, part = self.used_s(user_id) / window_s, self._part_s / window_s
+            return (
+                f"confirmations of {user_id} took {used:.2%} {what}, and the part of an owner of "
+                f"series there is {part:.2%}"
+            )
+        return ""
 
 
 def _is_for_its_drift(uow: UnitOfWork, change: SeriesChange, view: BoardView) -> bool:

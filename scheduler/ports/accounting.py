@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -24,11 +24,13 @@ class Accounting(Protocol):
         """
         ...
 
-    def board_s(self, kind: ChargeKind, target_uid: str, since: datetime) -> float:
-        """Return for how long attempts of a kind that nobody submits ran on a board, seconds.
+    def board_s_by_user(
+        self, kind: ChargeKind, target_uid: str, since: datetime
+    ) -> Mapping[str, float]:
+        """Return for how long each user's attempts of a kind ran on a board, seconds.
 
         Args:
-            kind: Neither benchmarks nor checks.
+            kind: Neither benchmarks nor checks: nobody submits such attempts.
             target_uid: The board.
             since: Only attempts that ended from then on.
         """

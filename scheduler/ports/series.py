@@ -91,10 +91,19 @@ class SeriesStore(Protocol):
         ...
 
     def undecided(self) -> Sequence[SeriesChange]:
-        """Return all changes that are being confirmed, and of each board the oldest suspected one.
+        """Return all changes that are being confirmed, and of each board the oldest suspected one
+        of each owner.
 
         They are in the order in which they were found.
         """
+        ...
+
+    def confirming(self) -> Sequence[SeriesChange]:
+        """Return all changes that are being confirmed."""
+        ...
+
+    def owners(self, target_uid: str, since: datetime) -> frozenset[str]:
+        """Return the users with series on a board that had results from a time on."""
         ...
 
     def move_times(self, by_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
@@ -121,14 +121,23 @@ class SqlAccounting(Accounting):
                 found[key] = found.get(key, UsageRow(key=key)).plus(idle, key)
         return sorted(found.values(), key=lambda each: (each.key is None, each.key or ""))
 
-    def board_s(self, kind: ChargeKind, target_uid: str, since: datetime) -> float:
-        query = select(func.sum(charges.c.board_s)).where(
-            text(IS_OF_EDGEYARD),
-            charges.c.kind == kind.value,
-            charges.c.target_uid == target_uid,
-            charges.c.settled_at >= since,
+    def board_s_by_user(
+        self, kind: ChargeKind, target_uid: str, since: datetime
+    ) -> Mapping[str, float]:
+        query = (
+            select(charges.c.user_id, func.sum(charges.c.board_s).label("board_s"))
+            .where(
+                text(IS_OF_EDGEYARD),
+                charges.c.kind == kind.value,
+                charges.c.target_uid == target_uid,
+                charges.c.settled_at >= since,
+            )
+            .group_by(charges.c.user_id)
         )
-        return float(cast("float | None", self._tx.value(query)) or 0.0)
+        return {
+            cast(str, row["user_id"]): float(cast("float | None", row["board_s"]) or 0.0)
+            for row in self._tx.rows(query)
+        }
 
     def add_board_months(self, times: Sequence[BoardMonth]) -> None:
         for each in times:

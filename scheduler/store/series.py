@@ -66,7 +66,11 @@ _PLACED = (
         series_changes.c.change_id,
         func.row_number()
         .over(
-            partition_by=(series_changes.c.status, series_changes.c.target_uid),
+            partition_by=(
+                series_changes.c.status,
+                series_changes.c.target_uid,
+                series_changes.c.user_id,
+            ),
             order_by=(series_changes.c.found_at, series_changes.c.change_id),
         )
         .label("place"),
@@ -79,6 +83,9 @@ _UNDECIDED = (
     .join(_PLACED, _PLACED.c.change_id == series_changes.c.change_id)
     .where(or_(_PLACED.c.place == 1, series_changes.c.status == ChangeStatus.CONFIRMING.value))
     .order_by(series_changes.c.found_at, series_changes.c.change_id)
+)
+_CONFIRMING = select(series_changes).where(
+    text(IS_UNDECIDED), series_changes.c.status == ChangeStatus.CONFIRMING.value
 )
 _ACTIVE = [each.value for each in ACTIVE_ALERTS]
 
@@ -180,6 +187,20 @@ class SqlSeries(SeriesStore):
 
     def undecided(self) -> Sequence[SeriesChange]:
         return [_change(row) for row in self._tx.rows(_UNDECIDED)]
+
+    def confirming(self) -> Sequence[SeriesChange]:
+        return [_change(row) for row in self._tx.rows(_CONFIRMING)]
+
+    def owners(self, target_uid: str, since: datetime) -> frozenset[str]:
+        query = (
+            select(watched_series.c.user_id)
+            .distinct()
+            .where(
+                watched_series.c.target_uid == target_uid,
+                or_(watched_series.c.looked_at >= since, watched_series.c.due_since.is_not(None)),
+            )
+        )
+        return frozenset(cast(str, row["user_id"]) for row in self._tx.rows(query))
 
     def move_times(self, by_s: float) -> None:
         by = bindparam("by_us", type_=BigInteger)

@@ -92,19 +92,23 @@ def test_a_series_has_one_change_that_is_not_decided(store: SqlStore) -> None:
         uow.series.add_change(change(1))
         uow.series.add_change(change(2, key=key(lineage="other", target_uid="x-1")))
         uow.series.add_change(change(4, key=key(lineage="other")))
+        uow.series.add_change(change(5, key=key(lineage="other", user_id="bob")))
         with pytest.raises(Conflict):
             uow.series.add_change(change(3))
         uow.series.save_change(change(1, status=ChangeStatus.CONFIRMING))
         uow.series.save_change(change(1, status=ChangeStatus.NOISE, ended_at=make.at(9)))
         uow.series.add_change(change(3))
     with store.read() as uow:
-        undecided = uow.series.undecided()  # of each board one that is suspected
-        assert [each.change_id for each in undecided] == ["alert-2", "alert-3"]
+        undecided = uow.series.undecided()  # of each board one of each owner that is suspected
+        assert [each.change_id for each in undecided] == ["alert-2", "alert-3", "alert-5"]
+        assert uow.series.confirming() == []
     with store.write() as uow:
         uow.series.save_change(change(3, status=ChangeStatus.CONFIRMING))
     with store.read() as uow:
         undecided = uow.series.undecided()
-        assert [each.change_id for each in undecided] == ["alert-2", "alert-3", "alert-4"]
+        ids = [each.change_id for each in undecided]
+        assert ids == ["alert-2", "alert-3", "alert-4", "alert-5"]
+        assert [each.change_id for each in uow.series.confirming()] == ["alert-3"]
         of_series = uow.series.changes_of([key().series_id], limit=10)
         assert [each.change_id for each in of_series] == ["alert-3", "alert-1"]
         noise = uow.series.changes_of([key().series_id], limit=1, status={ChangeStatus.NOISE})

@@ -439,30 +439,93 @@ def test_a_board_that_goes_away_between_two_checks_ends_it_with_that_reason(api:
     assert found.reason == f"the board {BOARD} is offline (no heartbeat)"
 
 
-def test_a_board_spends_a_small_share_of_its_time_with_confirmations(api: Api) -> None:
-    regression(api)
+def spent(api: Api, user_id: str, share: float) -> None:
+    """As if confirmations of a user had taken this part of what a board spends on them."""
     now = api.clock.now()
     used = Charge(
-        benchmark_id="b-earlier",
+        benchmark_id=f"b-earlier-{user_id}",
         attempt=1,
-        user_id="bob",
+        user_id=user_id,
         family="rpi4b",
         rate=1.0,
         time_limit_s=1.0,
         reserved=0.0,
         reserved_at=now,
         target_uid=BOARD,
-        board_s=MAX_BOARD_SHARE * SHARE_WINDOW.total_seconds(),
+        board_s=share * MAX_BOARD_SHARE * SHARE_WINDOW.total_seconds(),
         settled_at=now - timedelta(days=29),
         kind=ChargeKind.CONFIRMATION,
     )
     with api.store.write() as uow:
         uow.credits.add_charges([used])
+
+
+def test_a_board_spends_a_small_share_of_its_time_with_confirmations(api: Api) -> None:
+    regression(api)
+    spent(api, "bob", 0.6)
+    spent(api, "carol", 0.4)
     step(api)
     assert "confirmations took 2% of the time" in change(api).reason
     api.clock.ahead += timedelta(days=2)
     step(api)
     assert change(api).status is ChangeStatus.CONFIRMING
+
+
+def of_owners(api: Api, *others: str) -> None:
+    """Changes that are suspected on one board: two of alice, and then one of each other."""
+    for who in others:
+        for name in ("old.onnx", "new.onnx"):
+            api.upload(name, a_model_file(fill=name[:1].encode()), who=who)
+    for night in range(12):
+        api.clock.ahead += timedelta(days=1)
+        model, level = ("old.onnx", 10.0) if night < 8 else ("new.onnx", 10.8)
+        for who, series in (
+            ("alice", "first"),
+            ("alice", "second"),
+            *((one, one) for one in others),
+        ):
+            made = api.submit(who, model=model, series=series, nb_inference=20)
+            measured(api, made, level * NOISE[night % len(NOISE)])
+            SeriesWatch(api.store, api.clock).turn()
+
+
+def of(api: Api, lineage: str) -> SeriesChange:
+    return next(each for each in changes(api) if each.key.lineage == lineage)
+
+
+def test_an_owner_that_used_its_part_of_a_board_waits_and_no_other_one_does(api: Api) -> None:
+    of_owners(api, "bob")
+    spent(api, "alice", 0.5)
+    step(api)
+    waits = of(api, "first")
+    assert (waits.status, waits.reason) == (
+        ChangeStatus.SUSPECTED,
+        f"it waits: confirmations of alice took 1.00% of the time of {BOARD} within 30 days, and "
+        f"the part of an owner of series there is 1.00%",
+    )
+    assert of(api, "bob").status is ChangeStatus.CONFIRMING
+    assert driven(api, SLOWER).key.lineage == "bob"
+    assert of(api, "bob").status is ChangeStatus.CONFIRMED
+    shown = api.as_().get("/v1/series/points?series=first").json()
+    assert shown["changes"][0]["reason"] == waits.reason
+    api.clock.ahead += timedelta(days=2)
+    step(api)
+    assert of(api, "first").status is ChangeStatus.CONFIRMING
+
+
+def test_owners_of_series_on_a_board_take_turns(api: Api) -> None:
+    of_owners(api, "bob")
+    spent(api, "alice", 0.01)
+    step(api)
+    assert of(api, "first").reason == f"it waits: another change is being confirmed on {BOARD}"
+    assert [each.key.lineage for each in changes(api) if each.check_ids] == ["bob"]
+
+
+def test_more_owners_have_smaller_parts(api: Api) -> None:
+    of_owners(api, "bob", "operator")
+    spent(api, "alice", 0.34)
+    step(api)
+    assert "the part of an owner of series there is 0.67%" in of(api, "first").reason
 
 
 def test_a_check_that_is_cancelled_ends_it(api: Api) -> None:
