@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from edgeyard.devices.metrics import Metric
-from edgeyard.scheduler.decide.change_points import level_shift
+from edgeyard.scheduler.decide.change_points import MIN_SEGMENT, is_measured, level_shift
 
 
 class Cause(StrEnum):
@@ -35,6 +36,17 @@ _WARMER_C = 5.0
 """A smaller difference of temperatures explains nothing."""
 
 
+_TOO_FEW = f"fewer than {MIN_SEGMENT} results after the change in all, or too few before it"
+
+NOT_COMPARED = "Both versions of the model were"
+"""Beginning of the sentence that the old and the new version were not compared, and why."""
+
+
+def lacks_results(not_tested: Iterable[str]) -> bool:
+    """Return whether a cause was named without series that had too few results yet."""
+    return any(_TOO_FEW in each for each in not_tested)
+
+
 class Trial(StrEnum):
     """What the check of the old version of the model against the new one found."""
 
@@ -53,11 +65,14 @@ class Shift:
             fell where higher ones are.
         low: Lower end of its 95 % interval.
         high: Upper end; with ``low`` at -1 or infinity at an end: too few results for one.
+        results: How many there are after it. One or two may be outliers: shifts show something
+            together if they have `MIN_SEGMENT`.
     """
 
     slowdown: float
     low: float
     high: float
+    results: int = MIN_SEGMENT
 
     @classmethod
     def between(
@@ -68,7 +83,8 @@ class Shift:
         if found is None:
             return None
         size, *ends = (metric.slowdown(1 + each) for each in found)
-        return cls(slowdown=size, low=min(ends), high=max(ends))
+        results = sum(map(is_measured, after))
+        return cls(slowdown=size, low=min(ends), high=max(ends), results=results)
 
     @property
     def is_known(self) -> bool:
@@ -177,6 +193,11 @@ class Evidence:
             and self.after.get(each)
             and not (each is Cause.MODEL and self.trial is Trial.EQUAL)
         )
+
+    @property
+    def known_sisters(self) -> Sequence[Sister]:
+        """Other boards whose results show whether they changed."""
+        return _proof([each for each in self.sisters if each.shift.is_known])
 
     @property
     def environment(self) -> tuple[Cause, ...]:
@@ -299,7 +320,7 @@ def _figures(version: MeasuredVersion) -> str:
 def _by_board(evidence: Evidence) -> _Found:
     watching = _watching(evidence)
     moved = [each for each in watching if evidence.follows(each.shift)]
-    if 2 * len(moved) <= len(watching):
+    if 2 * len(moved) <= len(watching) or not _proof(moved):
         return None
     if (shared := _by_sisters(evidence)) is not None:
         return shared
@@ -324,6 +345,8 @@ def _by_sisters(evidence: Evidence) -> _Found:
         elsewhere = [each for each in other if evidence.follows(each.shift)]
         if 2 * len(moved) <= len(same) or (other and 2 * len(elsewhere) > len(other)):
             continue
+        if not _proof(moved):
+            continue
         without = f", and on {len(elsewhere)} of {len(other)} boards without it" if other else ""
         figures = ", ".join(f"{each.target_uid} {each.shift}" for each in moved[:3])
         return cause, (
@@ -344,11 +367,11 @@ def _by_model(evidence: Evidence) -> _Found:
         )
     same = [
         each
-        for each in evidence.sisters
+        for each in evidence.known_sisters
         if Cause.MODEL in each.changes and not each.changes.intersection(evidence.environment)
     ]
     moved = [each for each in same if evidence.follows(each.shift)]
-    if not same or 2 * len(moved) <= len(same):
+    if 2 * len(moved) <= len(same) or not _proof(moved):
         return None
     others = ", ".join(evidence.environment)
     return Cause.MODEL, (
@@ -367,12 +390,12 @@ def _by_exclusion(evidence: Evidence) -> _Found:
             f"The {left[0]} explains it: {changed}, the model became {evidence.shift}, and nothing "
             f"else that is recorded changed that other boards do not contradict."
         )
-    moved = [each for each in evidence.sisters if evidence.follows(each.shift)]
-    alone = evidence.sisters and 2 * len(moved) < len(evidence.sisters)
-    if not left and not _watching(evidence) and alone:
+    moved = [each for each in evidence.known_sisters if evidence.follows(each.shift)]
+    alone = evidence.known_sisters and 2 * len(moved) < len(evidence.known_sisters)
+    if not left and not evidence.neighbours and alone:
         return Cause.BOARD, (
             f"The board explains it: the model became {evidence.shift} here, and changed on "
-            f"{len(moved)} of {len(evidence.sisters)} other boards; its content is the same."
+            f"{len(moved)} of {len(evidence.known_sisters)} other boards; its content is the same."
         )
     return None
 
@@ -383,10 +406,12 @@ def _unexplained(evidence: Evidence) -> str:
         return f"{what} alone: {', '.join(evidence.changes)} changed at the same time."
     watching = _watching(evidence)
     moved = sum(evidence.follows(each.shift) for each in watching)
-    also = sum(evidence.follows(each.shift) for each in evidence.sisters)
+    also = sum(evidence.follows(each.shift) for each in evidence.known_sisters)
     seen = [
         f"{moved} of {len(watching)} other series on the board changed too" if watching else "",
-        f"{also} of {len(evidence.sisters)} other boards changed too" if evidence.sisters else "",
+        f"{also} of {len(evidence.known_sisters)} other boards changed too"
+        if evidence.known_sisters
+        else "",
     ]
     known = "; ".join(filter(None, seen))
     return f"{what}: no fact that is recorded changed{f'; {known}' if known else ''}."
@@ -397,10 +422,10 @@ def _not_tested(evidence: Evidence, cause: Cause) -> list[str]:
     model = evidence.before.get(Cause.MODEL) != evidence.after.get(Cause.MODEL)
     if model and evidence.trial in (Trial.NOT_RUN, Trial.UNDECIDED):
         why = f": {evidence.trial_note}" if evidence.trial_note else ""
-        how = "were not measured against each other"
+        how = "not measured against each other"
         if evidence.trial is Trial.UNDECIDED:
-            how = "were measured against each other without a decision"
-        found.append(f"Both versions of the model {how}{why}.")
+            how = "measured against each other without a decision"
+        found.append(f"{NOT_COMPARED} {how}{why}.")
     found.extend(
         f"Whether version {each.sha256[:12]} ({each.benchmark_id}) differs was not decided: "
         f"{each.reason}."
@@ -408,10 +433,12 @@ def _not_tested(evidence: Evidence, cause: Cause) -> list[str]:
         if each.differs is None
     )
     if cause is not Cause.MODEL or evidence.trial is not Trial.DIFFERENT:
+        found.extend(_too_few(evidence))
         if not any(each.canary for each in evidence.neighbours):
             found.append(f"No canary ran on {evidence.target_uid} before and after the change.")
         for each in evidence.environment:
-            if not _witnesses(evidence, each)[0]:
+            usable = _usable(evidence, evidence.sisters)
+            if not any(each in sister.changes for sister in usable):
                 found.append(f"No other board with the same change of {each} ran the model.")
         if not evidence.environment and not evidence.sisters:
             found.append("No other board ran the model before and after the change.")
@@ -425,25 +452,58 @@ def _not_tested(evidence: Evidence, cause: Cause) -> list[str]:
     return found
 
 
-def _watching(evidence: Evidence) -> list[Neighbour]:
-    """Return the canaries of the board; its other series where it has none."""
-    canaries = [each for each in evidence.neighbours if each.canary]
-    return canaries or list(evidence.neighbours)
+def _too_few(evidence: Evidence) -> Iterator[str]:
+    """Yield which series show nothing because of too few results, of those that could."""
+    here = [each for each in evidence.neighbours if each.canary] or list(evidence.neighbours)
+    known = [each for each in here if each.shift.is_known]
+    moved = [each for each in known if evidence.follows(each.shift)]
+    if here and (not _proof(known) or (2 * len(moved) > len(known) and not _proof(moved))):
+        yield f"{', '.join(each.name for each in here)} had {_TOO_FEW}."
+    boards = dict.fromkeys(each.target_uid for each in evidence.sisters)
+    if boards and not evidence.known_sisters:
+        yield f"On other boards ({', '.join(boards)}) the model had {_TOO_FEW}."
+        return
+    for cause in evidence.environment:
+        usable = _usable(evidence, evidence.sisters)
+        same = [each for each in usable if cause in each.changes]
+        if same and not _witnesses(evidence, cause)[0]:
+            yield f"On other boards with the same change of {cause} the model had {_TOO_FEW}."
 
 
-def _witnesses(evidence: Evidence, cause: Cause) -> tuple[list[Sister], list[Sister]]:
+_T = TypeVar("_T", Neighbour, Sister)
+
+
+def _proof(group: Sequence[_T]) -> Sequence[_T]:
+    """Return series that have enough results together to show whether they changed, or none."""
+    return group if sum(each.shift.results for each in group) >= MIN_SEGMENT else ()
+
+
+def _watching(evidence: Evidence) -> Sequence[Neighbour]:
+    """Return the canaries of the board; its other series where these show nothing."""
+    known = [each for each in evidence.neighbours if each.shift.is_known]
+    canaries = _proof([each for each in known if each.canary])
+    return canaries or _proof([each for each in known if not each.canary])
+
+
+def _witnesses(evidence: Evidence, cause: Cause) -> tuple[Sequence[Sister], Sequence[Sister]]:
     """Return the other boards with the same change, and those without it.
 
     While the model is not excluded, boards with the same new version show nothing about the rest.
     """
-    usable = [
+    usable = _usable(evidence, evidence.known_sisters)
+    same = [each for each in usable if cause in each.changes]
+    with_it = {each.target_uid for each in evidence.known_sisters if cause in each.changes}
+    other = [each for each in usable if each.target_uid not in with_it]
+    return _proof(same), _proof(other)
+
+
+def _usable(evidence: Evidence, sisters: Sequence[Sister]) -> list[Sister]:
+    """Return the boards that show something about other facts than the model."""
+    return [
         each
-        for each in evidence.sisters
+        for each in sisters
         if Cause.MODEL not in evidence.changes or Cause.MODEL not in each.changes
     ]
-    same = [each for each in usable if cause in each.changes]
-    with_it = {each.target_uid for each in evidence.sisters if cause in each.changes}
-    return same, [each for each in usable if each.target_uid not in with_it]
 
 
 def _is_contradicted(evidence: Evidence, cause: Cause) -> bool:

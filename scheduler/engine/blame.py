@@ -9,7 +9,17 @@ from datetime import datetime
 from functools import cache
 
 from edgeyard.devices.metrics import Metric
-from edgeyard.scheduler.decide.blame import Blame, Cause, Evidence, Neighbour, Shift, Sister, Trial
+from edgeyard.scheduler.decide.blame import (
+    NOT_COMPARED,
+    Blame,
+    Cause,
+    Evidence,
+    Neighbour,
+    Shift,
+    Sister,
+    Trial,
+    lacks_results,
+)
 from edgeyard.scheduler.decide.blame import blame as blame_by
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_MISS
@@ -77,6 +87,32 @@ def blame(
             warmer_c=None if warm is None or warmer is None else warmer - warm,
         )
     )
+
+
+def blame_again(uow: UnitOfWork, alert: SeriesChange, now: datetime) -> SeriesChange | None:
+    """Return an alert with its cause as it is known by now; None: nothing more is known.
+
+    Only where its cause was named without series that had too few results yet.
+
+    Args:
+        uow: Reads.
+        alert: That is confirmed.
+        now: As for `blame`.
+    """
+    if not lacks_results(alert.not_tested):
+        return None
+    found = blame(uow, replace(alert, not_tested=()), now)
+    if _RESULTS_GONE in found.not_tested:
+        return None
+    compared = [each for each in alert.not_tested if each.startswith(NOT_COMPARED)]
+    others = (each for each in found.not_tested if not each.startswith(NOT_COMPARED))
+    known = replace(
+        alert,
+        cause=found.cause.value,
+        blame=found.sentence,
+        not_tested=(*compared, *others),
+    )
+    return None if known == alert else known
 
 
 def blame_by_checks(

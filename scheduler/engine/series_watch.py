@@ -18,6 +18,7 @@ from functools import partial
 from edgeyard.errors import NotFound, Unavailable
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES, suspicion
+from edgeyard.scheduler.engine.blame import blame_again
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.series import SeriesKey
@@ -157,9 +158,14 @@ def _look(series_id: str, now: datetime, uow: UnitOfWork) -> bool:
     if series.due_since is None:
         return False  # another server has looked
     uow.series.save_watched(replace(series, due_since=None, looked_at=now))
+    earlier = _earlier(uow, series_id)
+    for alert in earlier:
+        if alert.status is ChangeStatus.CONFIRMED and (known := blame_again(uow, alert, now)):
+            uow.series.save_change(known)
+            log_change(uow, known, "series.blamed", now)
     found = suspicion(
         uow.series.points(series.key, until=now, limit=LOOK_BACK),
-        _earlier(uow, series_id),
+        earlier,
         series.threshold_now(now),
         now,
         series.looked_at,

@@ -111,6 +111,7 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "scorer.changed": _act("the state of a scorer was changed"),
     "scorer.resumed": EventType("a scorer that failed answers again", sent=True),
     "scorer.suspended": EventType("a scorer fails and is not called for a while", sent=True),
+    "series.blamed": EventType("more results show what explains an alert"),
     "series.changed": _act("the settings of a series, or its threshold, were changed"),
     "series.noise": EventType("a suspected change of a series was refuted"),
     "series.suspected": EventType("the level of a series seems to have changed"),

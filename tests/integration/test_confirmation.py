@@ -247,6 +247,33 @@ def test_a_board_that_moved_is_confirmed_against_recorded_results(api: Api) -> N
     assert [each.baseline_id for each in check.pairs] == old[::-1][: len(check.pairs)]
 
 
+def test_another_series_with_one_result_since_is_no_proof_until_it_has_more(api: Api) -> None:
+    def other(p50: float) -> None:
+        made = api.submit(model="old.onnx", series="other", parameters={"threads": 2})
+        measured(api, made, p50)
+
+    for _ in range(8):
+        nights(api, "old.onnx", 1, 10.0)
+        other(20.0)
+    nights(api, "old.onnx", 4, 10.8)
+    other(21.6)
+    found = driven(api, lambda model: 10.8)
+    assert (found.status, found.cause) == (ChangeStatus.CONFIRMED, "unknown")
+    assert found.not_tested[0].startswith("other had fewer than 3 results")
+    other(21.7)
+    other(21.5)
+    nights(api, "old.onnx", 1, 10.8)
+    (alert,) = [each for each in changes(api) if each.key.lineage == "detector"]
+    assert (alert.status, alert.cause) == (ChangeStatus.CONFIRMED, "board")
+    assert "1 of 1 other series" in alert.blame
+    assert "fewer than 3 results" not in " ".join(alert.not_tested)
+    nights(api, "old.onnx", 1, 10.8)
+    assert [each for each in kinds(api) if each.startswith(("alert", "series.b"))] == [
+        "alert.confirmed",
+        "series.blamed",
+    ]
+
+
 def test_a_new_engine_is_blamed_with_its_versions_and_what_was_not_tested(api: Api) -> None:
     for _ in range(8):
         point(api, "old.onnx", 10.0, engine_facts={"version": "1.22"})

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edgeyard.devices.metrics import P50
 from edgeyard.scheduler.decide.blame import (
     Blame,
     Cause,
@@ -19,6 +20,7 @@ from edgeyard.scheduler.decide.blame import (
     Sister,
     Trial,
     blame,
+    lacks_results,
     next_version,
 )
 
@@ -96,6 +98,44 @@ def test_without_canaries_the_other_series_of_the_board_count() -> None:
     assert f"No canary ran on {BOARD} before and after the change." in found.not_tested
     quiet = [canary("a", 0.0)]
     assert blamed(OTHER_MODEL, neighbours=[*others, *quiet]).cause is Cause.MODEL
+
+
+NOISE = [10.0, 10.1, 9.9, 10.05, 9.95]
+
+
+def of_results(after: int) -> Shift:
+    """The shift of a series that became 5 % slower, by so many results after it."""
+    found = Shift.between(NOISE * 10, [10.5 * each / 10 for each in NOISE[:after]], P50)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("results", [1, 2])
+def test_a_canary_with_one_or_two_results_is_no_proof_and_is_named(results: int) -> None:
+    young = [Neighbour(name="canary/a", canary=True, shift=of_results(results))]
+    alone = [sister(1, 0.0), sister(2, 0.0)]
+    found = blamed(neighbours=young, sisters=alone)
+    assert found.cause is Cause.UNKNOWN
+    assert found.not_tested[0].startswith("canary/a had fewer than 3 results")
+    assert lacks_results(found.not_tested)
+    known = [Neighbour(name="canary/a", canary=True, shift=of_results(3))]
+    found = blamed(neighbours=known, sisters=alone)
+    assert found.cause is Cause.BOARD
+    assert not lacks_results(found.not_tested)
+    three = [Neighbour(name=f"canary/{each}", canary=True, shift=of_results(1)) for each in "abc"]
+    together = blamed(neighbours=three, sisters=alone)
+    assert (together.cause, lacks_results(together.not_tested)) == (Cause.BOARD, False)
+    two_moved = [*three[:2], canary("c", 0.0)]
+    assert blamed(neighbours=two_moved, sisters=alone).cause is Cause.UNKNOWN
+
+
+def test_boards_with_one_result_since_exclude_nothing() -> None:
+    young = Sister(target_uid="rpi4b-9", shift=of_results(1))
+    found = blamed(sisters=[young])
+    assert found.cause is Cause.UNKNOWN
+    assert "(rpi4b-9) the model had fewer than 3 results" in " ".join(found.not_tested)
+    same = Sister(target_uid="rpi4b-9", shift=of_results(1), changes=frozenset({Cause.ENGINE}))
+    assert blamed(OTHER_ENGINE, sisters=[same]).cause is Cause.ENGINE  # it contradicts nothing
 
 
 @pytest.mark.parametrize("cause", [Cause.ENGINE, Cause.FIRMWARE, Cause.KERNEL])
