@@ -96,6 +96,25 @@ def test_checks_of_equal_versions_rarely_fail_whenever_they_stop() -> None:
     assert wrong <= 400 * 0.05
 
 
+@pytest.mark.parametrize("slow_share", [0.2, 0.5])
+def test_equal_versions_whose_runs_have_one_of_two_speeds_rarely_differ(slow_share: float) -> None:
+    rng = random.Random(7)
+    looks, checks, wrong = 18, 4000, 0
+
+    def run() -> float:
+        return rng.gauss(0.0, 0.003) + (0.1 if rng.random() < slow_share else 0.0)
+
+    for _ in range(checks):
+        ratios = [math.exp(run() - run()) for _ in range(2)]
+        for _ in range(looks):
+            ratios.append(math.exp(run() - run()))
+            _, low, high = interval_of(ratios, looks)
+            if low > 1 or high < 1:
+                wrong += 1
+                break
+    assert wrong <= 0.05 * checks
+
+
 def test_an_outlier_among_six_pairs_or_more_does_not_keep_them_from_deciding() -> None:
     noise = [1.049, 1.051, 1.05, 1.052, 1.048, 1.05, 1.051, 1.049, 1.05]
     _, low, high = interval_of([*noise, 1.4], looks=8)
