@@ -51,6 +51,8 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "model_bytes": "int64",
         "variant": "text",
         "load": "text",
+        "series": "text",
+        "series_id": "text",
     },
     "decisions": {
         "cycle": "int64",
@@ -123,6 +125,46 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "max_running": "int64",
         "credits": "number",
     },
+    "series": {
+        "series_id": "text",
+        "lineage": "text",
+        "user_id": "text",
+        "target_uid": "text",
+        "engine": "text",
+        "benchmark_type": "text",
+        "points": "int64",
+        "first_at": "time",
+        "last_at": "time",
+        "threshold": "number",
+        "alert_unconfirmed": "bool",
+    },
+    "changes": {
+        "change_id": "text",
+        "series_id": "text",
+        "status": "text",
+        "is_alert": "bool",
+        "begin_id": "text",
+        "before_id": "text",
+        "metric": "text",
+        "worse": "bool",
+        "size": "number",
+        "low": "number",
+        "high": "number",
+        "confirmed_size": "number",
+        "confirmed_low": "number",
+        "confirmed_high": "number",
+        "cause": "text",
+        "blame": "text",
+        "not_tested": "texts",
+        "reason": "text",
+        "check_ids": "texts",
+        "alert_id": "text",
+        "found_at": "time",
+        "reopened_at": "time",
+        "ended_at": "time",
+        "by_user_id": "text",
+        "note": "text",
+    },
 }
 """Columns of each table, with their types."""
 
@@ -135,13 +177,15 @@ def export(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write benchmarks, decisions, outcomes, boards and users as Parquet.
+    """Write benchmarks, decisions, outcomes, boards, users, series and alerts as Parquet.
 
     Creates in FOLDER benchmarks.parquet (with the descriptions), decisions.parquet (the decision
     of each recorded cycle on each benchmark, with the scores of its board) and outcomes.parquet
     (the outcome of each attempt), which join by benchmark_id; boards.parquet (each change of a
     board that recorded cycles saw), loads.parquet (each change of a host's load that they saw) and
-    users.parquet (limits and credits). Reads the server's database; the server may keep running.
+    users.parquet (limits and credits); series.parquet, and changes.parquet (alerts and all other
+    changes of series), which join by series_id. Reads the server's database; the server may keep
+    running.
     """
     written = export_tables(folder, tuple(_COLUMNS), since, until, data_dir, config)
     if as_json:
@@ -180,6 +224,8 @@ def export_tables(
             "boards": lambda: _boards(store, utc(since), utc(until)),
             "loads": lambda: _loads(store, utc(since), utc(until)),
             "users": lambda: _users(store, utc(since), utc(until)),
+            "series": lambda: _series(store, utc(since), utc(until)),
+            "changes": lambda: _changes(store, utc(since), utc(until)),
         }
         return [
             {
@@ -233,7 +279,8 @@ def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
 
 def _benchmarks(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
     from edgeyard.scheduler.model import strict_json, wire
-    from edgeyard.scheduler.model.benchmark import model_of
+    from edgeyard.scheduler.model.benchmark import Status, model_of
+    from edgeyard.scheduler.model.series import SeriesKey
     from edgeyard.scheduler.model.workload import load_text
     from edgeyard.scheduler.ports import BenchmarkFilter
     from edgeyard.scheduler.prediction.history import variant_of
@@ -247,6 +294,7 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
                 until is None or each.submit_time < until
             ):
                 model = model_of(each.files)
+                key = SeriesKey.of(each) if each.status is Status.COMPLETED else None
                 yield {
                     "benchmark_id": each.benchmark_id,
                     "user_id": each.user_id,
@@ -260,6 +308,8 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
                     "model_bytes": None if model is None else model.size_bytes,
                     "variant": variant_of(each),
                     "load": load_text(each.description),
+                    "series": each.series,
+                    "series_id": None if key is None else key.series_id,
                 }
         if cursor is None:
             return
@@ -444,6 +494,66 @@ def _users(store: Store, since: datetime | None, until: datetime | None) -> Iter
                 "max_running": known[user_id].max_running,
                 "credits": known[user_id].credits_left,
             }
+
+
+def _series(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    """Yield the series that have results of this time, with the state of the watch over them."""
+    from edgeyard.scheduler.ports import BenchmarkFilter
+
+    cursor = None
+    while True:
+        with store.read() as uow:
+            page, cursor = uow.benchmarks.series(BenchmarkFilter(), limit=_PAGE, cursor=cursor)
+            watched = {
+                each.key.series_id: each
+                for each in uow.series.watched_many([each.key.series_id for each in page])
+            }
+        for each in page:
+            if (since is None or each.last_at >= since) and (
+                until is None or each.first_at < until
+            ):
+                known = watched.get(each.key.series_id)
+                yield {
+                    "series_id": each.key.series_id,
+                    "lineage": each.key.lineage,
+                    "user_id": each.key.user_id,
+                    "target_uid": each.key.target_uid,
+                    "engine": each.key.engine,
+                    "benchmark_type": each.key.benchmark_type,
+                    "points": each.points,
+                    "first_at": each.first_at,
+                    "last_at": each.last_at,
+                    "threshold": 0.0 if known is None else known.threshold_now(each.last_at),
+                    "alert_unconfirmed": known is not None and known.alert_unconfirmed,
+                }
+        if cursor is None:
+            return
+
+
+def _changes(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    """Yield the changes of series that were found within this time, newest first."""
+    from edgeyard.scheduler.model.series_changes import ChangeStatus
+
+    names = [name for name in _COLUMNS["changes"] if name != "series_id"]
+    cursor = None
+    while True:
+        with store.read() as uow:
+            page, cursor = uow.series.changes_page(
+                user_id=None,
+                status=list(ChangeStatus),
+                lineage=None,
+                target_uid=None,
+                limit=_PAGE,
+                cursor=cursor,
+            )
+        for each in page:
+            if (since is None or each.found_at >= since) and (
+                until is None or each.found_at < until
+            ):
+                stated = {name: getattr(each, name) for name in names}
+                yield {**stated, "series_id": each.key.series_id, "status": each.status.value}
+        if cursor is None:
+            return
 
 
 def add_to(app: typer.Typer) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, sample_pending, sample_snapshot
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder
+from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.model.series import SeriesKey
+from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
 from tests.builders.decision import policy
@@ -135,7 +139,7 @@ def test_parquet_files_join_by_benchmark(
     assert rows.pop("boards") > 0
     assert rows.pop("loads") >= 0
     assert rows.pop("users") >= 0
-    assert rows == {"benchmarks": 1, "decisions": 120, "outcomes": 1}
+    assert rows == {"benchmarks": 1, "decisions": 120, "outcomes": 1, "series": 0, "changes": 0}
     decisions = parquet.read_table(tmp_path / "out/decisions.parquet").to_pylist()
     placed = {
         (cycle, each.benchmark_id): each.target_uid
@@ -159,6 +163,57 @@ def test_parquet_files_join_by_benchmark(
     assert json.loads(benchmark["description"])["runtime"]
     [outcome] = parquet.read_table(tmp_path / "out/outcomes.parquet").to_pylist()
     assert outcome["benchmark_id"] == benchmark["benchmark_id"] == "b-1"
+
+
+def test_series_are_exported_with_their_results_and_their_changes(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    done = make.a_benchmark(
+        "b-1",
+        description=make.a_description(series="detector"),
+        status=Status.COMPLETED,
+        target_uid="rpi4b-0001-0001",
+        ended_at=NOW,
+        work="w",
+    )
+    key = SeriesKey.of(done)
+    assert key is not None
+    change = SeriesChange(
+        change_id="alert-1",
+        key=key,
+        begin_id="b-1",
+        before_id="b-0",
+        metric="p50",
+        worse=True,
+        size=0.08,
+        low=0.07,
+        high=0.09,
+        found_at=NOW,
+        status=ChangeStatus.CONFIRMED,
+        check_ids=("check-1",),
+        cause="model",
+        not_tested=("the firmware",),
+    )
+    older = NOW - timedelta(days=30)
+    with store.write() as uow:
+        uow.benchmarks.add(done)
+        uow.series.add_change(change)
+        uow.series.add_change(
+            replace(change, change_id="alert-0", status=ChangeStatus.NOISE, found_at=older)
+        )
+    store.close()
+    assert run("export", tmp_path / "out", "--data-dir", tmp_path)[0] == 0
+    [benchmark] = parquet.read_table(tmp_path / "out/benchmarks.parquet").to_pylist()
+    [series] = parquet.read_table(tmp_path / "out/series.parquet").to_pylist()
+    alert, noise = parquet.read_table(tmp_path / "out/changes.parquet").to_pylist()
+    assert (series["lineage"], series["points"], series["first_at"]) == ("detector", 1, NOW)
+    assert benchmark["series"] == "detector"
+    assert benchmark["series_id"] == series["series_id"] == alert["series_id"]
+    assert (alert["status"], alert["is_alert"], alert["cause"]) == ("confirmed", True, "model")
+    assert (alert["check_ids"], alert["not_tested"]) == (["check-1"], ["the firmware"])
+    assert (noise["status"], noise["is_alert"]) == ("noise", False)
+    since = (NOW - timedelta(days=1)).isoformat()
+    assert run("export", tmp_path / "new", "--data-dir", tmp_path, "--since", since)[0] == 0
+    assert len(parquet.read_table(tmp_path / "new/changes.parquet").to_pylist()) == 1
 
 
 def test_what_a_shadow_decided_is_exported_as_such(
