@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Unpack
 
@@ -88,6 +89,8 @@ def submit(
     if dry_run and alerts is not None:
         raise InvalidInput.at("--alerts", "has no effect with --dry-run", "one of the two")
     timeout_s = wait_limit_s(timeout, cancel_on_timeout, waits=wait)
+    if alerts is not None:
+        _check_subscription(session, alerts)
     if clone is not None:
         _refuse_waiting_for_schedule(fields, wait)
         changes = {**ci_fields(), **fields}
@@ -105,6 +108,21 @@ def submit(
         return
     submitted = session.client.submit_description(description, upload=upload)
     _answer(session, submitted, wait, timeout_s, cancel_on_timeout, alerts)
+
+
+def _check_subscription(session: Session, channel: str) -> None:
+    """Refuse a channel by which no alerts can be sent, before anything is submitted.
+
+    Raises:
+        InvalidInput: The account has no address or webhook, or the server sends no mail.
+    """
+    from edgeyard.benchmark_api.sdk.errors import ValidationFailed
+    from edgeyard.scheduler.model.subscriptions import alert_types
+
+    try:
+        session.client.subscribe(channel=channel, events=list(alert_types()), dry_run=True)
+    except ValidationFailed as error:
+        raise InvalidInput([replace(each, pointer="--alerts") for each in error.errors]) from error
 
 
 def _subscribe(

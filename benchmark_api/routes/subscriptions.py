@@ -14,10 +14,11 @@ from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
     Ctx,
+    Flag,
     visible_campaign,
     visible_series,
 )
-from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import SubscriptionIn, parse
@@ -54,12 +55,20 @@ def list_subscriptions(
     return Answer(shapes.Subscriptions(items=[views.subscription(each) for each in found]))
 
 
-@router.post("", status_code=201, openapi_extra=accepts("SubscriptionIn"))
-def add(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Subscription]:
+@router.post(
+    "",
+    status_code=201,
+    responses=documented(200, shapes.Subscription),
+    openapi_extra=accepts("SubscriptionIn"),
+)
+def add(
+    body: Body, caller: Submitter, context: Ctx, dry_run: Flag = False
+) -> Answer[shapes.Subscription]:
     """Subscribe to messages about a user, a campaign, a series, a board or the lab.
 
     Events from now on are sent, each once by a channel, however many subscriptions are for it; and
-    only what you may see at that time. Others' benchmarks and the lab are for operators.
+    only what you may see at that time. Others' benchmarks and the lab are for operators. With
+    `dry_run` nothing is stored: only what would be refused is.
     """
     request = parse(SubscriptionIn, body.tree())
     services = context.services
@@ -75,10 +84,15 @@ def add(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Subscripti
         raise InvalidInput.at("/channel", reason, "webhook")
     now = services.clock.now()
 
-    def store(uow: UnitOfWork) -> Subscription:
+    def checked(uow: UnitOfWork) -> Subscription:
         _check_visible(uow, caller, topic, about)
         _check_channel(uow, caller, channel)
-        made = Subscription(
+        count = len(uow.subscriptions.all(caller.user_id)) + 1
+        if count > MAX_OF_USER:
+            advice = "remove subscriptions that you do not need"
+            whose = f"user {caller.user_id}"
+            raise QuotaExceeded("max_subscriptions", MAX_OF_USER, count, whose, advice)
+        return Subscription(
             subscription_id=new_subscription_id(),
             user_id=caller.user_id,
             topic=topic,
@@ -88,15 +102,16 @@ def add(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Subscripti
             created_at=now,
             since_seq=uow.log.last_seq(),
         )
+
+    def store(uow: UnitOfWork) -> Subscription:
+        made = checked(uow)
         uow.subscriptions.add(made)
-        count = len(uow.subscriptions.all(caller.user_id))
-        if count > MAX_OF_USER:
-            advice = "remove subscriptions that you do not need"
-            whose = f"user {caller.user_id}"
-            raise QuotaExceeded("max_subscriptions", MAX_OF_USER, count, whose, advice)
         uow.log.append(_event(context, caller, "subscription.added", None, made))
         return made
 
+    if dry_run:
+        with services.store.read() as uow:
+            return Answer(views.subscription(checked(uow)))
     return Answer(views.subscription(services.store.transact(store)), 201)
 
 

@@ -1106,6 +1106,7 @@ class Client:
         *,
         channel: str = "mail",
         events: Sequence[str] = (),
+        dry_run: bool = False,
     ) -> Subscription:
         """Subscribe to messages.
 
@@ -1115,6 +1116,7 @@ class Client:
                 the series.
             channel: ``mail`` or ``webhook``.
             events: Types of events that are sent; (): all of the topic.
+            dry_run: Store nothing, but raise what would be raised.
 
         Raises:
             NotFoundError: There is no such thing, or you may not see it.
@@ -1124,7 +1126,8 @@ class Client:
         body: dict[str, object] = {"topic": topic, "channel": channel, "events": list(events)}
         if about is not None:
             body["about"] = about
-        return read_answer(self.api.post("/v1/subscriptions", body), Subscription)
+        params = {"dry_run": "true"} if dry_run else {}
+        return read_answer(self.api.post("/v1/subscriptions", body, params=params), Subscription)
 
     def unsubscribe(self, subscription_id: str) -> None:
         """Remove a subscription."""

@@ -211,8 +211,9 @@ def test_alerts_of_a_series_are_subscribed_to_with_its_submission_or_on_its_page
         monkeypatch.setenv("EDGEYARD_URL", api.url)
         monkeypatch.setenv("EDGEYARD_TOKEN", api.tokens["alice"])
         refused = run(*words, "--series", "nightly", "--alerts", "mail")
-        assert "no e-mail address" in refusal(refused)
-        assert refused.stdout.strip()  # it is submitted
+        assert "--alerts: your account has no e-mail address" in refusal(refused)
+        assert not refused.stdout.strip()
+        assert api.as_().get("/v1/benchmarks").json()["items"] == []
         with api.store.write() as uow:
             mail = "alice@example.org"
             now = api.clock.now()
@@ -235,16 +236,28 @@ def test_alerts_of_a_series_are_subscribed_to_with_its_submission_or_on_its_page
     assert all(each["events"] == list(alert_types()) for each in found)
 
 
-def test_a_submission_that_is_waited_for_reports_at_once_that_its_alerts_were_refused(
+def listed(api: Api) -> list[Any]:
+    """Benchmarks, newest first."""
+    return list(api.as_().get("/v1/benchmarks").json()["items"])
+
+
+def test_nothing_is_submitted_where_its_alerts_can_not_be_sent(
     api: Api, shell: None, tmp_path: Path
 ) -> None:
     model = tmp_path / "net.onnx"
     model.write_bytes(a_model_file())
     words = ["submit", "-m", str(model), "-r", "ort", "-t", "TYPE1", "--target", "rpi4b"]
-    found = run(*words, "--alerts", "mail", "--wait", "--timeout", "0.1")
-    assert found.exit_code == 4, found.output
-    refused, late = (found.stderr.index(text) for text in ("sends no mail", "resume with"))
-    assert refused < late
+    benchmark_id = api.submit(model="old.onnx")
+    clone = ["submit", "--clone", benchmark_id, "--parameter", "threads=1"]
+    before = [each["benchmark_id"] for each in listed(api)]
+    for each in (words, [*words, "--wait"], clone):
+        refused = run(*each, "--alerts", "mail")
+        assert refused.exit_code == 1, refused.output
+        assert "--alerts: this server sends no mail" in refusal(refused)
+    assert [each["benchmark_id"] for each in listed(api)] == before
+    files = [each["name"] for each in api.as_().get("/v1/files").json()["items"]]
+    assert "net.onnx" not in files
+    assert api.as_().get("/v1/subscriptions").json()["items"] == []
 
 
 def test_a_schedule_that_is_a_clone_has_the_series_of_the_name_that_it_keeps(
