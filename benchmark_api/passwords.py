@@ -45,13 +45,13 @@ class PasswordHasher:
 
         Args:
             password: As it was typed.
-            password_hash: What is stored; None: there is no such account.
+            password_hash: What is stored; None: there is no such account; "": it has no password.
         """
         try:
             right = self._argon2.verify(password_hash or self._nobody, password)
         except (VerificationError, InvalidHashError):
             return False
-        return right and password_hash is not None
+        return right and bool(password_hash)
 
 
 class LoginLimits:

@@ -551,7 +551,8 @@ QuotaOptions = Annotated[
 
 
 Email = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="E-mail address to log in with.")
+    str | None,
+    typer.Option(metavar="ADDRESS", help="E-mail address for messages, and to log in with."),
 ]
 PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from stdin: its first line.")
@@ -580,14 +581,13 @@ def users_create(
 ) -> None:
     """Make an account.
 
-    With --email and --password-stdin the platform's client can log in.
+    With --email and --password-stdin the platform's client can log in; --email alone is for
+    messages.
     """
     from edgeyard.benchmark_api.cli import asking
 
-    if (email is None) == password_stdin:
-        raise InvalidInput.at(
-            "--password-stdin" if email is not None else "--email", "is missing", "both, or neither"
-        )
+    if email is None and password_stdin:
+        raise InvalidInput.at("--email", "is missing: a password needs it", "both, or neither")
     body = {
         "email": email,
         "password": _password() if password_stdin else None,
@@ -624,6 +624,7 @@ def users_update(
         bool | None,
         typer.Option("--disable/--enable", help="Disable or enable the account and its tokens."),
     ] = None,
+    email: Email = None,
     webhook_url: Annotated[
         str | None,
         typer.Option(
@@ -652,6 +653,7 @@ def users_update(
         "max_lease_s": asking.seconds(max_lease, "--max-lease"),
         "boards": None if board is None else [each for each in board if each],
         "disabled": disabled,
+        "email": email,
     }
     given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
     if group is not None:

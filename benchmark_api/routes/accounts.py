@@ -48,8 +48,9 @@ from edgeyard.scheduler.ports import UnitOfWork
 router = Router(prefix="/v1", tags=["accounts"])
 
 _PASSWORD_OUTLIVES_TOKEN = (
-    "the token that you use expires, and a password would outlive it: use an operator's token that "
-    "does not expire, or state current_password to replace the password of an account"
+    "the token that you use expires, and an address or a password would outlive it: use an "
+    "operator's token that does not expire, or state current_password to replace the password of "
+    "an account"
 )
 
 _PROMOTES = (
@@ -88,11 +89,11 @@ def users(caller: Operator, context: Ctx) -> Answer[shapes.Users]:
 
 @router.post("/users", status_code=201, openapi_extra=accepts("UserIn"))
 def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
-    """Make an account; with a password only by a token that does not expire."""
+    """Make an account; with an address or a password only by a token that does not expire."""
     request = parse(UserIn, body.tree())
     if request.user_id in OWN_USERS:
         raise InvalidInput.at("/user_id", "is the account of Edgeyard itself", "another id")
-    if request.password is not None and caller.expires_at is not None:
+    if request.email is not None and caller.expires_at is not None:
         raise Forbidden(_PASSWORD_OUTLIVES_TOKEN)
     if request.role == "operator" and caller.expires_at is not None:
         raise Forbidden(_PROMOTES)
@@ -131,8 +132,13 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
 
 @router.patch("/users/{user_id}", openapi_extra=accepts("UserChange"))
 def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
-    """Change an account; what is not named stays."""
+    """Change an account; what is not named stays.
+
+    The e-mail address only by a token that does not expire.
+    """
     request = parse(UserChange, body.tree())
+    if request.email is not None and caller.expires_at is not None:
+        raise Forbidden(_PASSWORD_OUTLIVES_TOKEN)
     now = context.services.clock.now()
 
     def change(uow: UnitOfWork) -> User:
@@ -160,9 +166,11 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
         if changed.group_id != user.group_id:
             _check_group(uow, changed.group_id)
         uow.accounts.save_user(changed)
-        uow.log.append(
-            _event(now, "user.changed", caller, user_id=user_id, **difference(user, changed))
-        )
+        differing = difference(user, changed)
+        if request.email is not None:
+            mail = _set_address(uow, caller, user_id, request.email, now)
+            differing = {side: {**of, **mail[side]} for side, of in differing.items()}
+        uow.log.append(_event(now, "user.changed", caller, user_id=user_id, **differing))
         return changed
 
     changed = context.services.store.transact(change, frees_space=True)
@@ -477,6 +485,20 @@ def _line(token: ApiToken, by_id: Mapping[str, ApiToken]) -> Iterator[str]:
         following = by_id.get(following.made_by or "")
 
 
+def _set_address(
+    uow: UnitOfWork, caller: Caller, user_id: str, email: str, now: datetime
+) -> Mapping[str, Mapping[str, object]]:
+    """Set the e-mail address of an account, whose password stays; return what changed."""
+    known = _login_of(uow, user_id)
+    new = Login(
+        user_id=user_id, email=email, password_hash="", changed_at=now, made_by=caller.token_id
+    )
+    login = new if known is None else replace(known, email=email)
+    _lock_own(uow, caller)
+    uow.accounts.put_login(login)
+    return _mail_change(known, login)
+
+
 def _login(
     context: Context,
     user_id: str,
@@ -486,10 +508,10 @@ def _login(
     *,
     made_by: str | None,
 ) -> Login | None:
-    """Return what is stored of a password; hashing it takes a while."""
-    if email is None or password is None:
+    """Return what is stored of an address and its password; hashing that takes a while."""
+    if email is None:
         return None
-    hashed = context.passwords.hasher.hash(password)
+    hashed = "" if password is None else context.passwords.hasher.hash(password)
     return Login(
         user_id=user_id, email=email, password_hash=hashed, changed_at=now, made_by=made_by
     )
@@ -574,7 +596,7 @@ def _default_role(user: User, caller: Caller) -> Role:
     return user.role if allows(caller.role, user.role) else caller.role
 
 
-def _mail_change(before: Login | None, after: Login | None) -> dict[str, object]:
+def _mail_change(before: Login | None, after: Login | None) -> Mapping[str, Mapping[str, object]]:
     """Return what the log of acts states of a changed log-in: never its password."""
     return {
         "before": {} if before is None else {"email": before.email},

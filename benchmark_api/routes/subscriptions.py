@@ -206,7 +206,7 @@ def _check_channel(uow: UnitOfWork, caller: Caller, channel: Channel) -> None:
 _MISSING: Mapping[Channel, tuple[str, str]] = {
     Channel.MAIL: (
         "your account has no e-mail address",
-        "an operator sets one with a password: edgeyard users password",
+        "an operator sets one: edgeyard users update ID --email ADDRESS",
     ),
     Channel.WEBHOOK: (
         "you have no webhook",

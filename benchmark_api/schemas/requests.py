@@ -218,13 +218,15 @@ class UserIn(QuotasIn):
         "* matches any "
         "ending.",
     )
-    email: Email | None = Field(None, description="E-mail address to log in with; needs password.")
-    password: Password | None = Field(None, description="At least 8 characters.")
+    email: Email | None = Field(
+        None, description="E-mail address for messages, and with a password to log in with."
+    )
+    password: Password | None = Field(None, description="At least 8 characters; needs email.")
 
     @model_validator(mode="after")
-    def _both(self) -> Self:
-        if (self.email is None) != (self.password is None):
-            raise ValueError("email and password go together: give both, or neither")
+    def _is_reached(self) -> Self:
+        if self.email is None and self.password is not None:
+            raise refusal("has a password and no email to log in with", "email too")
         return self
 
 
@@ -292,6 +294,9 @@ class UserChange(QuotasIn):
     group_id: GroupId | None = Field(None, description="null: in no group.")
     boards: Boards | None = None
     disabled: bool | None = None
+    email: Email | None = Field(
+        None, description="E-mail address instead of the present one; a password stays as it is."
+    )
 
 
 class WebhookIn(BaseModel):

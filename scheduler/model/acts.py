@@ -183,7 +183,7 @@ def act_of(who: Acting, events: Sequence[Event]) -> Act | None:
     )
 
 
-def difference(before: object, after: object) -> dict[str, object]:
+def difference(before: object, after: object) -> dict[str, dict[str, object]]:
     """Return ``before`` and ``after`` for an event: the fields of two values that differ.
 
     Args:

@@ -130,11 +130,12 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """The e-mail address and the password of an account.
+    """The e-mail address of an account, and its password if it has one.
 
     Attributes:
         email: In lower case; unique.
-        password_hash: In the format of argon2, with parameters and salt.
+        password_hash: In the format of argon2, with parameters and salt; "": no password, so that
+            nobody can log in.
         made_by: ``token_id`` of the operator's token that set it; a user who states the password
             that they have does not change it.
     """
