@@ -28,7 +28,9 @@ from edgeyard.benchmark_api.schemas.fields import (
     EngineName,
     Family,
     FileNameOrUrl,
+    GitCommit,
     LatencyBound,
+    Link,
     Precision,
     Size,
     TargetUid,
@@ -447,10 +449,10 @@ class JobDescriptionIn(BaseModel):
         description="Lineage whose results are compared over time, also under other names of the "
         "model's file; default: the name of the schedule, otherwise of the model.",
     )
-    git_commit: Annotated[Text, Field(max_length=64, pattern="^[0-9A-Za-z]*$")] = Field(
+    git_commit: GitCommit = Field(
         "", description="Commit that the model was built from; shown with its results over time."
     )
-    link: Annotated[Text, Field(max_length=2048, pattern="^(https?://.*)?$")] = Field(
+    link: Link = Field(
         "", description="Page about it, e.g. the run of a CI; shown with its results over time."
     )
     parameters: dict[Text, object] = Field(

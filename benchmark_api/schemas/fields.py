@@ -169,10 +169,27 @@ def _schema(pattern: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern.pattern.strip('^$')}$"})
 
 
+_COMMIT = re.compile(r"^[0-9A-Za-z]*$")
+_LINK = re.compile(r"^(https?://[^\s]+)?$")
+MAX_LINK = 2048
+
 BENCHMARK_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,54}$")
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=256), AfterValidator(_plain)]
 LongText = Annotated[str, StringConstraints(strict=True, max_length=2000), AfterValidator(_plain)]
+GitCommit = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=64),
+    pattern(_COMMIT, "a commit", "its hash, as `git rev-parse HEAD` prints it"),
+    _schema(_COMMIT),
+]
+Link = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=MAX_LINK),
+    AfterValidator(_plain),
+    pattern(_LINK, "a URL", "http(s)://HOST/PATH without spaces"),
+    _schema(_LINK),
+]
 Url = Annotated[str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_plain)]
 FileNameOrUrl = Annotated[
     str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_name_or_url)
@@ -402,6 +419,8 @@ _BEYOND_BOUNDS = {
     "greater_than": "is too small",
     "greater_than_equal": "is too small",
     "string_too_long": "is too long",
+    "too_long": "is too long",
+    "too_short": "is too short",
     "string_too_short": "is too short",
 }
 """Reasons by pydantic's error types; what is accepted names the bound."""

@@ -260,6 +260,30 @@ def test_nothing_is_submitted_where_its_alerts_can_not_be_sent(
     assert api.as_().get("/v1/subscriptions").json()["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--link", "example.org/7", "--link: is not a URL (accepted: http(s)://HOST/PATH"),
+        ("--link", "https://example.org/a b", "--link: is not a URL"),
+        ("--link", "https://example.org/" + "x" * 3000, "--link: is too long (accepted: at most"),
+        ("--git-commit", "main branch", "--git-commit: is not a commit (accepted: its hash"),
+        ("--git-commit", "a" * 65, "--git-commit: is too long (accepted: at most 64)"),
+        ("--series", "s" * 200, "--series: is too long (accepted: at most 128)"),
+    ],
+)
+def test_a_flag_about_a_series_is_named_with_what_is_accepted(
+    api: Api, shell: None, flag: str, value: str, expected: str
+) -> None:
+    words = ("submit", "-m", "old.onnx", "-r", "ort", "-t", "TYPE1", "--target", "rpi4b")
+    assert expected in refusal(run(*words, flag, value))
+
+
+def test_the_link_of_a_ci_may_be_long(api: Api, shell: None) -> None:
+    link = "https://ci.example.org/" + "x" * 1000
+    words = ("submit", "-m", "old.onnx", "-r", "ort", "-t", "TYPE1", "--target", "rpi4b")
+    assert run(*words, "--link", link).exit_code == 0
+
+
 def test_a_schedule_that_is_a_clone_has_the_series_of_the_name_that_it_keeps(
     api: Api, shell: None
 ) -> None:
