@@ -123,7 +123,7 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     if token.state != "problem":
         findings += _canaries(described)
         findings += _limits(client)
-        findings += _boards_last_seen(client) if silent else _boards(client)
+        findings += _boards_last_seen(client) if silent else _boards(client, described)
         findings += _scorers(client)
     return findings, {"public_url": client.settings.url, **described}
 
@@ -430,7 +430,7 @@ def _room(item: Row) -> str:
     return f"delete what is not needed, or {more}"
 
 
-def _boards(client: Client) -> Iterator[Finding]:
+def _boards(client: Client, server: Mapping[str, object]) -> Iterator[Finding]:
     """Check which boards are usable, what they can run and which expected ones are missing."""
     boards = [as_json(board) for board in client.boards()]
     states = Counter(plain(board.get("state")) for board in boards)
@@ -459,6 +459,7 @@ def _boards(client: Client) -> Iterator[Finding]:
         found=listed or "no usable board has an engine",
         fix="" if supported else "install an engine on the hosts, e.g. pip install onnxruntime",
     )
+    yield from _canary_engines(server, boards)
     inventory = client.api.get("/v1/inventory")
     expected = inventory.get("boards") if isinstance(inventory, Mapping) else None
     count = len(expected) if isinstance(expected, list) else 0
@@ -502,6 +503,27 @@ def _host_clocks(boards: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
         yield Finding(check="host clock", state="ok", found=f"of {hosts}: the same as the server's")
 
 
+def _canary_engines(
+    server: Mapping[str, object], boards: Sequence[Mapping[str, object]]
+) -> Iterator[Finding]:
+    """Check that some board has the engine of each canary that the operator states."""
+    known = set()
+    for board in boards:
+        engines = board.get("engines")
+        known |= (
+            {plain(each.get("name")) for each in engines} if isinstance(engines, list) else set()
+        )
+    stated = server.get("canary_engines")
+    for engine in stated if isinstance(stated, list) and server.get("canary_share") else ():
+        if plain(engine) not in known:
+            yield Finding(
+                check="canaries",
+                state="warning",
+                found=f"no board has the engine {plain(engine)}, so that its canaries never run",
+                fix="correct the setting canaries (EDGEYARD_CANARIES), or install the engine",
+            )
+
+
 def _boards_last_seen(client: Client) -> Iterator[Finding]:
     """Count the boards; what each of them lacks is unknown while the cluster does not answer."""
     states = Counter(board.state for board in client.boards())
@@ -532,7 +554,7 @@ def _canaries(server: Mapping[str, object]) -> Iterator[Finding]:
         return
     if share > 0:
         yield Finding(
-            check="canaries", state="ok", found=f"take up to {share:.3g} of idle boards' time"
+            check="canaries", state="ok", found=f"take up to {100 * share:.3g} % of boards' time"
         )
         return
     yield Finding(

@@ -21,6 +21,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import EdgeyardError, reason_of
 from edgeyard.scheduler.clock import TOLERANCE_S
+from edgeyard.scheduler.model.canaries import stated_engines
 from edgeyard.scheduler.ports import FileStore
 
 router = Router(tags=["service"])
@@ -53,6 +54,7 @@ async def version(context: Ctx) -> Answer[shapes.Version]:
             cluster_kind=services.settings.cluster.kind,
             public_url=services.public_url,
             canary_share=services.settings.canary_share,
+            canary_engines=stated_engines(services.settings.canaries),
         )
     )
 

@@ -2431,13 +2431,15 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Version(Struct, frozen=True, kw_only=True):
     """The server's version, the name and the kind of its cluster, the address at which users reach
-    it, and the share of boards' time for canaries, 0: none run."""
+    it, the share of boards' time for canaries (0: none run), and the engines of those that its
+    operator states."""
 
     version: str
     cluster: str
     cluster_kind: Literal["embedded", "nomad"]
     public_url: str
     canary_share: float
+    canary_engines: list[str]
 
 
 class UploadAnswer(Struct, frozen=True, kw_only=True):

@@ -95,6 +95,7 @@ class CanaryKeeper:
         self._models = models
         self._share = share
         self._new_id = new_id
+        self._unknown_engines: Sequence[str] = ()
 
     def run(self) -> bool:
         """Record the canaries that ended, and send those that are due; return whether any was."""
@@ -123,6 +124,7 @@ class CanaryKeeper:
                 boards[uid] = self._store.transact(end)
         if share <= 0.0:
             return False
+        self._report_unknown_engines(views)
         sent = 0
         for view in views:
             uid = view.board.target_uid
@@ -135,6 +137,18 @@ class CanaryKeeper:
             if is_free and offered[uid] and sent < MAX_NEW:
                 sent += self._send_if_due(view, offered[uid], boards.get(uid), now)
         return sent > 0
+
+    def _report_unknown_engines(self, views: Sequence[BoardView]) -> None:
+        """Log once which engines no board has, of canaries that an operator states."""
+        stated = {each.engine for each in self._models if each not in SHIPPED}
+        known = {engine.name for view in views for engine in view.board.engines}
+        unknown = sorted(stated - known) if views else ()
+        if unknown and unknown != self._unknown_engines:
+            logger.warning(
+                "no board has the engine of a canary that the setting canaries states",
+                extra={"event": "canary.engine_unknown", "engines": unknown},
+            )
+        self._unknown_engines = unknown
 
     def _offered(self, view: BoardView) -> Sequence[CanaryModel]:
         """Return the canaries that a board can run."""

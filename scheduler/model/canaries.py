@@ -39,6 +39,11 @@ class CanaryModel:
     path: Path
 
 
+def stated_engines(stated: Sequence[str]) -> list[str]:
+    """Return the engines that `stated_canaries` names, each once."""
+    return sorted({each.partition(":")[0] for each in stated})
+
+
 def stated_canaries(stated: Sequence[str]) -> tuple[CanaryModel, ...]:
     """Return the reference models that an operator states.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from edgeyard.scheduler.engine.canaries import SHIPPED, CanaryKeeper
 from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
-from edgeyard.scheduler.model.canaries import CANARY_USER, CanaryBoard
+from edgeyard.scheduler.model.canaries import CANARY_USER, CanaryBoard, CanaryModel
 from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -32,8 +32,12 @@ class CanaryLab(Lab):
 
     def restart(self) -> None:
         super().restart()
+        self.keep_models(TWO)
+
+    def keep_models(self, models: Sequence[CanaryModel]) -> None:
+        """A server that states these canaries."""
         self.keeper = CanaryKeeper(
-            self.store, self.files, self.views, self.time, TWO, lambda: self.share
+            self.store, self.files, self.views, self.time, models, lambda: self.share
         )
 
     def views(self) -> tuple[BoardView, ...]:
@@ -219,3 +223,17 @@ def test_one_that_ended_while_no_server_ran_is_noted(lab: CanaryLab) -> None:
     assert not lab.keep()
     assert lab.board().benchmark_id is None
     assert lab.board().next_at > lab.time.now() + timedelta(seconds=60)
+
+
+def test_an_engine_that_no_board_has_is_logged_once(
+    lab: CanaryLab, caplog: pytest.LogCaptureFixture
+) -> None:
+    lab.keep_models([ORT, replace(ORT, name="mine", engine="onr")])
+    for _ in range(3):
+        lab.keep()
+    found = [each for each in caplog.records if "engine of a canary" in each.message]
+    assert [vars(each)["engines"] for each in found] == [["onr"]]
+    caplog.clear()
+    lab.keep_models(SHIPPED)  # a lab need not have all engines of these
+    lab.keep()
+    assert not [each for each in caplog.records if "engine of a canary" in each.message]

@@ -1737,7 +1737,21 @@ def test_doctor_offers_canaries_where_none_run(server: FakeServer) -> None:
     assert offered.exit_code == 0
     assert "canary_share = 0.01" in offered.stdout
     server.on("GET", "/v1/version", {"version": __version__, "canary_share": 0.02})
-    assert "canary_share = 0.01" not in run("doctor").stdout
+    running = run("doctor").stdout
+    assert "canary_share = 0.01" not in running
+    assert "take up to 2 % of boards' time" in running
+
+
+def test_doctor_names_an_engine_of_canaries_that_no_board_has(server: FakeServer) -> None:
+    _healthy(server)
+    version = {"version": __version__, "canary_share": 0.02, "canary_engines": ["ort", "onr"]}
+    server.on("GET", "/v1/version", version)
+    result = run("doctor", "--json")
+    assert result.exit_code == 0
+    found = [one for one in json.loads(result.stdout) if one["check"] == "canaries"]
+    (warning,) = (one for one in found if one["state"] == "warning")
+    assert warning["found"] == "no board has the engine onr, so that its canaries never run"
+    assert "EDGEYARD_CANARIES" in warning["fix"]
 
 
 def test_doctor_warns_of_a_cluster_that_falls_silent(server: FakeServer) -> None:
