@@ -463,6 +463,7 @@ _CHECKS = (
     Column(title="STATUS", of=field("status"), whole=True),
     Column(title="SLOWDOWN", of=lambda row: _percent(row.get("slowdown")), right=True),
     Column(title="PAIRS", of=lambda row: str(len(items(row, "pairs"))), right=True),
+    Column(title="PURPOSE", of=field("purpose"), whole=True),
     Column(title="CANDIDATE", of=field("candidate")),
     Column(title="BASELINE", of=field("baseline"), from_width=110),
     Column(title="BOARD", of=field("target_uid"), from_width=110),
@@ -478,7 +479,11 @@ def list_checks(
         typer.Option(help="running, passed, failed, undecided, error or cancelled."),
     ] = None,
 ) -> None:
-    """List checks, newest first; operators see everybody's."""
+    """List checks, newest first; operators see everybody's.
+
+    PURPOSE is `comparison` if a user started it, and otherwise what Edgeyard started it for: the
+    `confirmation` of a suspected change of a series, or the `bisection` of its versions.
+    """
     rows = [as_json(each) for each in session.client.checks(status)]
     emit(session.output, rows, _CHECKS, "no checks")
 
@@ -492,6 +497,9 @@ def show_check(session: Session, check_id: CheckId) -> None:
         emit_json(as_json(found))
         return
     _print(session, outcome_of(found), found.status)
+    if found.purpose != "comparison" and session.output is Output.TABLE:
+        what = {"confirmation": "a suspected change of a series", "bisection": "its versions"}
+        echo(f"{found.purpose} of {what[found.purpose]}, which Edgeyard started")
 
 
 @act

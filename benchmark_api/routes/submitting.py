@@ -56,6 +56,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     JobDescription,
 )
+from edgeyard.scheduler.model.checks import CONFIRMING_TAGS
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.tariff import parse_tariff
 from edgeyard.scheduler.model.users import User
@@ -544,7 +545,8 @@ def _merged(
     before: Benchmark, changes: Mapping[str, object], user: User, now: datetime
 ) -> tuple[dict[str, object], tuple[str, ...]]:
     """The old description with changes, without what has lost its meaning."""
-    tree = description_to_json(before.description)
+    tags = tuple(each for each in before.description.tags if each not in CONFIRMING_TAGS)
+    tree = description_to_json(replace(before.description, tags=tags))
     dropped = {other for name in changes for other in _BELONGS.get(name, ())}
     if before.description.precision is not None or before.description.soak_s is not None:
         dropped.add("nb_inference")

@@ -329,6 +329,7 @@ def check(services: Services, check: Check, warnings: Sequence[str] = ()) -> sha
     return same(
         shapes.StoredCheck,
         check,
+        purpose=check.purpose.value,
         status=check.status.value,
         metric=same(shapes.CheckMetric, check.metric),
         slowdown=found.slowdown,

@@ -1454,6 +1454,8 @@ class CheckPair(Struct, frozen=True, kw_only=True):
 class StoredCheck(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A check of two versions that the server drives.
 
+    ``purpose`` is ``comparison`` if a user started it, and otherwise what Edgeyard started it for:
+    the ``confirmation`` of a suspected change of a series, or the ``bisection`` of its versions.
     ``reason`` states why it ended; while it runs, why nothing is measured now. ``slowdown`` has
     the interval ``low`` to ``high`` at the confidence ``level``, which is above 95 %, so that all
     intervals of a check, one after each pair, hold together with 95 %. ``run_id`` is the run that
@@ -1464,6 +1466,7 @@ class StoredCheck(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     check_id: str
     user_id: str
+    purpose: Literal["comparison", "confirmation", "bisection"]
     status: Literal["running", "passed", "failed", "undecided", "error", "cancelled"]
     reason: str
     baseline: str

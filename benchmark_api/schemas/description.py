@@ -72,6 +72,7 @@ from edgeyard.scheduler.model.benchmark import (
     Spread,
 )
 from edgeyard.scheduler.model.canaries import CANARY_LINEAGE
+from edgeyard.scheduler.model.checks import CONFIRMING_TAGS
 
 MAX_FREE_BYTES = 64 * 1024
 """Maximum bytes of each of ``extra``, ``parameters``, ``odt_config`` and ``input`` as JSON."""
@@ -488,6 +489,13 @@ class JobDescriptionIn(BaseModel):
             reason = f"names that begin with {CANARY_LINEAGE} are those of the lab's canaries"
             raise refusal(reason, "another name")
         return lineage
+
+    @field_validator("tags")
+    @classmethod
+    def _are_no_confirmations(cls, tags: list[str]) -> list[str]:
+        if own := sorted(CONFIRMING_TAGS.intersection(tags)):
+            raise refusal(f"{own[0]} is a tag of the runs that Edgeyard submits", "another tag")
+        return tags
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:

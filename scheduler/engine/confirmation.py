@@ -47,6 +47,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.checks import (
     BASELINE,
+    BISECTION_TAG,
     CANDIDATE,
     CHECK_TAG,
     CONFIRMATION_TAG,
@@ -393,8 +394,17 @@ def _check(
     context: _Context,
     versions: Mapping[str, Benchmark],
     recorded: Sequence[str] = (),
+    tags: Sequence[str] = (),
 ) -> Check:
-    """Return a check of whether half of a suspected change is there."""
+    """Return a check of whether half of a suspected change is there.
+
+    Args:
+        change: That is suspected.
+        context: Has the budget.
+        versions: What is run, by side.
+        recorded: Results that are the baseline instead of runs of it.
+        tags: Further tags of its runs.
+    """
     half = (abs(change.size) if change.worse else -abs(change.size)) / 2
     uid = change.key.target_uid
     return Check(
@@ -406,7 +416,7 @@ def _check(
         budget_s=context.budget_s,
         max_pairs=len(recorded) or CONFIRM_PAIRS,
         versions={
-            side: packed(_confirming(each.description, uid), each.files)
+            side: packed(_confirming(each.description, uid, tags), each.files)
             for side, each in versions.items()
         },
         created_at=context.now,
@@ -415,7 +425,9 @@ def _check(
     )
 
 
-def _confirming(description: JobDescription, target_uid: str) -> JobDescription:
+def _confirming(
+    description: JobDescription, target_uid: str, tags: Sequence[str]
+) -> JobDescription:
     """Return a description of the same work, to be run soon on one board."""
     return replace(
         description,
@@ -424,7 +436,7 @@ def _confirming(description: JobDescription, target_uid: str) -> JobDescription:
         if_unavailable=IfUnavailable.NOTIFY,
         name="",
         series="",
-        tags=(CHECK_TAG, CONFIRMATION_TAG),
+        tags=(CHECK_TAG, CONFIRMATION_TAG, *tags),
         user_priority=_PRIORITY,
         deadline=None,
         start_time=None,
@@ -512,7 +524,8 @@ def _bisect(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     sha256 = next_version((*usable, _model(new) or ""), differs)
     if sha256 is None or any(each.sha256 == sha256 for each in measured):
         return _confirm(uow, change, context.now, between, untested)
-    check = _check(change, context, {BASELINE: old, CANDIDATE: usable[sha256]})
+    versions = {BASELINE: old, CANDIDATE: usable[sha256]}
+    check = _check(change, context, versions, tags=(BISECTION_TAG,))
     return _start(uow, change, check, context.now)
 
 

@@ -20,6 +20,12 @@ CHECK_TAG = "edgeyard-check"
 CONFIRMATION_TAG = "edgeyard-confirmation"
 """Further tag of those runs of checks by which Edgeyard confirms a change of a series."""
 
+BISECTION_TAG = "edgeyard-bisection"
+"""Further tag of those of them that measure a version between the old and the new one."""
+
+CONFIRMING_TAGS = frozenset({CONFIRMATION_TAG, BISECTION_TAG})
+"""Tags that nobody else's benchmarks have."""
+
 MIN_PAIRS, MAX_PAIRS = 3, 100
 DEFAULT_PAIRS = 10
 DEFAULT_SLOWDOWN = 0.03
@@ -28,6 +34,14 @@ MAX_BUDGET_S = 30 * 86400.0
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 SIDES = (BASELINE, CANDIDATE)
+
+
+class CheckPurpose(StrEnum):
+    """What a check is for."""
+
+    COMPARISON = "comparison"  # a user started it
+    CONFIRMATION = "confirmation"  # of a suspected change of a series
+    BISECTION = "bisection"  # for the first version of a model that differs
 
 
 class CheckStatus(StrEnum):
@@ -113,6 +127,15 @@ class Check:
     def until(self) -> datetime:
         """When its budget is spent."""
         return self.created_at + timedelta(seconds=self.budget_s)
+
+    @property
+    def purpose(self) -> CheckPurpose:
+        """What it is for."""
+        description = self.versions.get(CANDIDATE, {}).get("description")
+        tags = description.get("tags") if isinstance(description, Mapping) else None
+        if not isinstance(tags, list) or CONFIRMATION_TAG not in tags:
+            return CheckPurpose.COMPARISON
+        return CheckPurpose.BISECTION if BISECTION_TAG in tags else CheckPurpose.CONFIRMATION
 
     @property
     def runs_of_pair(self) -> int:

@@ -477,6 +477,7 @@ def stored_check(status: str = "running", *pairs: Body, **changes: object) -> Bo
     return {
         "check_id": "check-1",
         "user_id": "ada",
+        "purpose": "comparison",
         "status": status,
         "reason": "",
         "baseline": "base",

@@ -23,13 +23,14 @@ from edgeyard.scheduler.engine.series_watch import SeriesWatch
 from edgeyard.scheduler.model.accounting import month_of
 from edgeyard.scheduler.model.accounts import Charge, ChargeKind
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
-from edgeyard.scheduler.model.checks import CHECK_TAG, CONFIRMATION_TAG
+from edgeyard.scheduler.model.checks import BISECTION_TAG, CHECK_TAG, CONFIRMATION_TAG
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.builders.api import BOARDS, Api, running
 from tests.builders.crashes import Died, dying_at
+from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 
 BOARD = BOARDS[0].target_uid
@@ -234,6 +235,25 @@ def test_runs_of_a_confirmation_are_charged_as_a_kind_of_their_own(api: Api) -> 
     with api.store.read() as uow:
         (charge, *_) = uow.credits.charges("alice", limit=1)
     assert (charge.kind, charge.user_id) == (ChargeKind.CONFIRMATION, "alice")
+
+
+def test_tags_of_confirmations_are_for_these_alone(api: Api) -> None:
+    """They decide what a run is charged as, and what a board spends on confirmations."""
+    for tag in (CONFIRMATION_TAG, BISECTION_TAG):
+        body = description(model="old.onnx", tags=[tag])
+        refused = api.as_().post("/v1/benchmarks", json=body)
+        assert refused.status_code == 422
+        assert refused.json()["errors"][0]["pointer"] == "/tags"
+    regression(api)
+    step(api)
+    run = waiting_run(api)
+    assert run is not None
+    measured(api, run.benchmark_id, 10.0)
+    for how in ("retry", "clone"):
+        again = api.as_().post(f"/v1/benchmarks/{run.benchmark_id}/{how}", json={})
+        made = api.as_().get(f"/v1/benchmarks/{again.json()['benchmark_id']}").json()
+        assert CHECK_TAG in made["description"]["tags"]
+        assert CONFIRMATION_TAG not in made["description"]["tags"]
 
 
 def test_a_board_that_moved_is_confirmed_against_recorded_results(api: Api) -> None:
@@ -656,9 +676,9 @@ def test_the_first_version_that_is_slower_is_found_among_those_that_other_boards
     assert "% slower (95 %: " in first.split("the last one")[0]
     assert between["v2.onnx"] in first.split("the last one that does not is ")[1]
     assert kinds(api) == ["series.suspected", "alert.confirmed"]
-    with api.store.read() as uow:
-        boards = {uow.checks.get(each).target_uid for each in found.check_ids}
-    assert boards == {BOARD}
+    checks = [api.as_().get(f"/v1/checks/{each}").json() for each in found.check_ids]
+    assert {each["target_uid"] for each in checks} == {BOARD}
+    assert [each["purpose"] for each in checks] == ["confirmation", "bisection", "bisection"]
 
 
 def test_versions_whose_files_are_gone_are_left_out_and_named(api: Api) -> None:

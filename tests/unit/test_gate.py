@@ -451,6 +451,24 @@ def test_a_program_checks_by_the_client(server: FakeServer) -> None:
     assert len(found.pairs) == 3
 
 
+def test_checks_state_what_edgeyard_started_them_for(server: FakeServer) -> None:
+    found = [
+        stored_check("passed", check_id=f"check-{each}", purpose=each)
+        for each in ("comparison", "confirmation", "bisection")
+    ]
+    server.on("GET", "/v1/checks", {"items": found, "next_cursor": None})
+    server.on("GET", "/v1/checks/check-1", found[1])
+    header, *rows = run("checks", "list").stdout.splitlines()
+    assert "PURPOSE" in header
+    assert [any(each in row for row in rows) for each in ("confirmation", "bisection")] == [
+        True
+    ] * 2
+    listed = json.loads(run("checks", "list", "--json").stdout)
+    assert [each["purpose"] for each in listed] == ["comparison", "confirmation", "bisection"]
+    shown = run("checks", "show", "check-1").stdout
+    assert "confirmation of a suspected change of a series, which Edgeyard started" in shown
+
+
 def test_checks_of_the_server_are_listed_shown_and_cancelled(server: FakeServer) -> None:
     running = stored_check("running", check_pair(0, 1.01), slowdown=0.01)
     server.on("GET", "/v1/checks", {"items": [running], "next_cursor": None})
