@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, local_time
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    emit,
+    emit_one,
+    field,
+    local_time,
+    plain,
+    three_digits,
+)
 from edgeyard.benchmark_api.cli.program import Output, Session, act, add_group, echo
 from edgeyard.benchmark_api.cli.unknown_names import refuse_unknown_board
 from edgeyard.benchmark_api.printing import printable
@@ -78,8 +87,12 @@ def show_alert(session: Session, alert: AlertId) -> None:
     lines = [
         ("status", found.status),
         ("change", f"{found.metric} {size_of_change(row)}"),
+        ("level", _levels(row)),
         ("series", f"{found.lineage} on {found.target_uid} by {found.runtime} ({found.series_id})"),
         ("since", f"{found.begin_id}, before it {found.before_id}"),
+        ("model", found.model),
+        ("commit", found.git_commit),
+        ("link", found.link),
         ("found", local_time(found.found_at.isoformat())),
         ("cause", found.blame or found.cause),
         ("reason", found.reason),
@@ -95,6 +108,17 @@ def show_alert(session: Session, alert: AlertId) -> None:
     for name, value in lines:
         if value:
             echo(f"  {name + ':':<12}{printable(value)}")
+
+
+def _levels(row: Row) -> str:
+    """Return the old and the new level in their unit; "": they are not known."""
+    if row.get("before_value") is None or row.get("after_value") is None:
+        return ""
+    unit = plain(row.get("unit"))
+    before, after = (
+        f"{three_digits(row.get(f'{side}_value'))} {unit}".rstrip() for side in ("before", "after")
+    )
+    return f"{before} before, {after} after"
 
 
 @act

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from enum import StrEnum
+from statistics import median
 from typing import Annotated
 
+import msgspec
 from fastapi import Query
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
@@ -14,6 +18,7 @@ from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import AlertEndIn, parse
+from edgeyard.devices.metrics import primary_metric
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine.alerts import end_alert
 from edgeyard.scheduler.model.acts import stated_reason
@@ -28,6 +33,10 @@ from edgeyard.scheduler.ports import UnitOfWork
 router = Router(prefix="/v1/alerts", tags=["results"])
 
 _PAGE = 100
+_POINTS = 500
+"""Newest results of a series among which those around a change are looked for."""
+_LEVEL = 10
+"""Results of which the median is shown as a level."""
 
 
 class AlertStatus(StrEnum):
@@ -76,7 +85,41 @@ def show(change_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Serie
     """One alert, or another change of a series: also one that is suspected, or was noise."""
     with context.services.store.read() as uow:
         found = visible_change(uow, change_id, caller)
-    return Answer(views.series_change(context.services, found))
+        details = {**_origin(uow, found), **_levels(uow, found)}
+    shown = views.series_change(context.services, found)
+    return Answer(msgspec.structs.replace(shown, **details))
+
+
+def _origin(uow: UnitOfWork, change: SeriesChange) -> Mapping[str, object]:
+    """Return what the submission of the first result of the new level stated, and its unit."""
+    try:
+        stated = uow.benchmarks.get(change.begin_id).description
+    except NotFound:
+        return {}
+    reports = uow.files.reports(change.begin_id)
+    report = max(reports, key=lambda each: each.attempt).report if reports else {}
+    measured = primary_metric(report)
+    return {
+        "model": stated.model,
+        "git_commit": stated.git_commit,
+        "link": stated.link,
+        "unit": "" if measured is None else measured.metric.unit,
+    }
+
+
+def _levels(uow: UnitOfWork, change: SeriesChange) -> Mapping[str, object]:
+    """Return the levels before and after a change; nothing where its results are gone."""
+    until = datetime.max.replace(tzinfo=UTC)
+    points = uow.series.points(change.key, until=until, limit=_POINTS)
+    valid = [each for each in points if each.value is not None]
+    place = next((at for at, each in enumerate(valid) if each.benchmark_id == change.begin_id), 0)
+    if not place:
+        return {}
+    before, after = (
+        median(each.value or 0.0 for each in level)
+        for level in (valid[:place][-_LEVEL:], valid[place:][:_LEVEL])
+    )
+    return {"before_value": before, "after_value": after}
 
 
 @router.post("/{change_id}/resolve", openapi_extra=accepts("AlertEndIn"))

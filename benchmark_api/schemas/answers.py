@@ -810,6 +810,10 @@ class SeriesChange(Struct, frozen=True, kw_only=True):
     ``resolved`` and ``dismissed``; one that is ``merged`` ended or reopened ``alert_id``.
     ``reason`` states why it is there, ``blame`` why ``cause`` is its cause, ``not_tested`` what was
     not tested. ``by_user_id`` ended it, for the reason ``note``; null: nobody did.
+
+    Only the answer for one change has the rest: ``model``, ``git_commit`` and ``link`` as the
+    submission of ``begin_id`` stated them, and the levels ``before_value`` and ``after_value``, in
+    ``unit``: medians of up to ten valid results each.
     """
 
     change_id: str
@@ -853,6 +857,12 @@ class SeriesChange(Struct, frozen=True, kw_only=True):
     by_user_id: str | None
     note: str
     links: dict[str, str]
+    model: str = ""
+    git_commit: str = ""
+    link: str = ""
+    before_value: float | None = None
+    after_value: float | None = None
+    unit: str = ""
 
 
 class Alerts(Struct, frozen=True, kw_only=True):

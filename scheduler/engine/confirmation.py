@@ -591,15 +591,23 @@ def _conclude(uow: UnitOfWork, change: SeriesChange, now: datetime) -> bool:
         log_change(uow, resolved, "alert.resolved", now)
     elif alert.status is ChangeStatus.RESOLVED and comes_back:
         reopened = replace(
-            alert,
+            change,
+            change_id=alert.change_id,
+            alert_id=None,
             status=ChangeStatus.CONFIRMED,
             reason=f"it came back with {change.begin_id}",
+            found_at=alert.found_at,
             reopened_at=now,
-            ended_at=None,
-            by_user_id=None,
-            note="",
+        )
+        before = replace(
+            alert,
+            change_id=f"alert-{secrets.token_hex(8)}",
+            alert_id=alert.change_id,
+            status=ChangeStatus.MERGED,
+            reason=f"what {alert.change_id} was before it came back with {change.begin_id}",
         )
         uow.series.save_change(reopened)
+        uow.series.add_change(before)
         log_change(uow, reopened, "alert.reopened", now)
     return True
 

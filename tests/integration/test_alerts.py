@@ -13,6 +13,7 @@ import pytest
 
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.errors import StateConflict, ValidationFailed
+from edgeyard.scheduler.engine.series_watch import SeriesWatch
 from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
 from edgeyard.scheduler.model.subscriptions import alert_types
@@ -23,7 +24,7 @@ from tests.builders.measured import Measured, store_measured
 from tests.builders.model_files import a_model_file
 from tests.builders.pages import HOSTILE, Parts, as_
 from tests.builders.series import change, key
-from tests.integration.test_confirmation import nights, regression
+from tests.integration.test_confirmation import measured, nights, regression
 
 pytestmark = pytest.mark.one_database("the repository of series has a contract suite")
 
@@ -152,6 +153,25 @@ def test_commands_list_show_and_end_alerts(api: Api, shell: None) -> None:
     ended = run("alerts", "dismiss", "alert-4", "--reason", "known")
     assert "alert-4 is dismissed" in ended.stderr
     assert "known" in printed(run("alerts", "show", "alert-4"))
+
+
+def test_an_alert_is_shown_with_its_origin_and_both_levels(api: Api, shell: None) -> None:
+    stated = {"git_commit": "0123abc", "link": "https://ci.example.org/7"}
+    for night in range(12):
+        api.clock.ahead += timedelta(days=1)
+        model, level = ("old.onnx", 10.0) if night < 8 else ("new.onnx", 10.8)
+        made = api.submit(model=model, series="levels", nb_inference=20, **stated)
+        measured(api, made, level + 0.01 * (night % 2))
+        SeriesWatch(api.store, api.clock).turn()
+    (found,) = api.as_().get("/v1/series/points?series=levels").json()["changes"]
+    one = api.as_().get(f"/v1/alerts/{found['change_id']}").json()
+    assert (one["model"], one["git_commit"], one["link"]) == ("new.onnx", *stated.values())
+    assert (one["before_value"], one["unit"]) == (pytest.approx(10.0, rel=0.01), "ms")
+    assert one["after_value"] == pytest.approx(10.805)
+    text = printed(run("alerts", "show", found["change_id"]))
+    assert "level:      10 ms before, 10.8 ms after" in text
+    assert "commit:     0123abc" in text
+    assert "link:       https://ci.example.org/7" in text
 
 
 def test_much_noise_hides_no_alert_that_is_active(api: Api) -> None:

@@ -375,12 +375,20 @@ def test_the_old_level_ends_the_alert_and_it_is_reopened_if_it_comes_back(api: A
     assert resolved.status is ChangeStatus.RESOLVED
     assert resolved.reason == f"the level before it is back since {back.begin_id}"
     nights(api, "old.onnx", 3, 10.0)
-    nights(api, "new.onnx", 4, 10.8)
-    again = driven(api, SLOWER)
+    nights(api, "new.onnx", 4, 11.0)
+    again = driven(api, by_model({"old.onnx": 10.0, "new.onnx": 11.0}))
     assert again.status is ChangeStatus.MERGED
-    reopened = changes(api)[-1]
+    by_id = {each.change_id: each for each in changes(api)}
+    reopened = by_id.pop(alert.change_id)
     assert (reopened.status, reopened.ended_at) == (ChangeStatus.CONFIRMED, None)
     assert reopened.reopened_at is not None
+    assert (reopened.begin_id, reopened.before_id) == (again.begin_id, again.before_id)
+    assert (reopened.size, reopened.confirmed_size) == (again.size, again.confirmed_size)
+    assert (reopened.blame, reopened.check_ids) == (again.blame, again.check_ids)
+    (before,) = [each for each in by_id.values() if each.begin_id == alert.begin_id]
+    assert (before.status, before.alert_id) == (ChangeStatus.MERGED, alert.change_id)
+    assert (before.confirmed_size, before.blame) == (alert.confirmed_size, alert.blame)
+    assert events(api)[-1].data["size"] == reopened.best_size
     assert [each for each in kinds(api) if each.startswith("alert.")] == [
         "alert.confirmed",
         "alert.resolved",
