@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -131,22 +131,38 @@ class _Message:
     series: frozenset[str]
     target_uid: str | None
 
-    def is_for(self, subscription: Subscription) -> bool:
-        """Return whether a subscription is about it."""
-        if self.event.seq <= subscription.since_seq or not subscription.wants(self.kind):
-            return False
-        about = subscription.about
-        match subscription.topic:
-            case Topic.USER:
-                return self.owner_id == about
-            case Topic.CAMPAIGN:
-                return self.campaign_id == about
-            case Topic.SERIES:
-                return about in self.series
-            case Topic.BOARD:
-                return self.target_uid == about
-            case Topic.LAB:
-                return True
+    @property
+    def topics(self) -> Iterator[tuple[Topic, str]]:
+        """Yield what subscriptions to it are about."""
+        for topic, about in (
+            (Topic.USER, self.owner_id),
+            (Topic.CAMPAIGN, self.campaign_id),
+            *((Topic.SERIES, each) for each in self.series),
+            (Topic.BOARD, self.target_uid),
+        ):
+            if about is not None:
+                yield topic, about
+        yield Topic.LAB, ""
+
+
+class _Subscriptions:
+    """All subscriptions, by what they are about: a message is compared with its own alone."""
+
+    def __init__(self, found: Sequence[Subscription]) -> None:
+        self._about: dict[tuple[Topic, str], list[tuple[int, Subscription]]] = {}
+        for place, each in enumerate(found):
+            about = "" if each.topic is Topic.LAB else each.about
+            self._about.setdefault((each.topic, about), []).append((place, each))
+
+    def of(self, message: _Message) -> list[Subscription]:
+        """Return those that want a message, in the order in which they were found."""
+        found = {
+            place: each
+            for topic in message.topics
+            for place, each in self._about.get(topic, ())
+            if message.event.seq > each.since_seq and each.wants(message.kind)
+        }
+        return [found[place] for place in sorted(found)]
 
 
 class Notifier:
@@ -206,12 +222,8 @@ class Notifier:
                 messages = _messages(uow, sent) if subscriptions else ()
             if not events:
                 return
-            wanted = [
-                (message, each)
-                for message in messages
-                for each in subscriptions
-                if message.is_for(each)
-            ]
+            by_topic = _Subscriptions(subscriptions)
+            wanted = [(message, each) for message in messages for each in by_topic.of(message)]
             last = events[-1].seq
             if wanted or last >= seen + _SEEN_EVERY:
                 self._store.transact(partial(self._add_deliveries, wanted, last))

@@ -249,6 +249,30 @@ def test_topics_are_about_their_things(lab: Lab, there: Receiver) -> None:
     assert all("before" not in each.json["data"] for each in there.got)
 
 
+def test_an_event_is_compared_with_subscriptions_to_its_own_things_alone(
+    lab: Lab, there: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account(lab, "ann")
+    webhook(lab, "ann", there.url, WebhookFormat.EDGEYARD)
+    number = 300
+    for each in range(number):
+        subscribe(lab, "ann", Topic.SERIES, f"series-{each}", Channel.WEBHOOK)
+    compared, wants = [], Subscription.wants
+
+    def counted(self: Subscription, kind: str) -> bool:
+        compared.append(kind)
+        return wants(self, kind)
+
+    monkeypatch.setattr(Subscription, "wants", counted)
+    for each in range(number):
+        happened(lab, "alert.confirmed", "ann", **{**ALERT, "series_id": f"series-{each}"})
+    notifier_of(lab.store, lab.clock).run()
+    assert len(compared) == number
+    with lab.store.read() as uow:
+        rows = uow.deliveries.page(user_id="ann", state=None, limit=number + 1, cursor=None)[0]
+    assert len(rows) == number
+
+
 @pytest.mark.parametrize("form", [WebhookFormat.SLACK, WebhookFormat.MATTERMOST])
 def test_a_chat_gets_a_text_in_its_notation_which_names_can_not_break(
     lab: Lab, there: Receiver, form: WebhookFormat
