@@ -171,7 +171,9 @@ def test_the_workflow_has_the_form_of_github_actions(path: Path) -> None:
                 assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
 
 
-def comments_of(tmp_path: Path, check: str, *earlier: str) -> list[tuple[str, str, str]]:
+def comments_of(
+    tmp_path: Path, check: str, *earlier: str, others: int = 1
+) -> list[tuple[str, str, str]]:
     """Run the workflow's step that comments, and return what it changed.
 
     Returns:
@@ -183,9 +185,10 @@ def comments_of(tmp_path: Path, check: str, *earlier: str) -> list[tuple[str, st
     assert step["if"] == "always()"
     assert workflow["permissions"]["pull-requests"] == "write"
     with FakeServer() as server:
-        bodies = ["Looks good", *earlier]
-        listed = [{"id": 70 + at, "body": body} for at, body in enumerate(bodies)]
-        server.on("GET", "/repos/ada/nets/issues/5/comments", listed)
+        bodies = [*["Looks good"] * others, *earlier]
+        listed = [{"id": 71 - others + at, "body": body} for at, body in enumerate(bodies)]
+        pages = [listed[at : at + 100] for at in range(0, len(listed) + 1, 100)]
+        server.on("GET", "/repos/ada/nets/issues/5/comments", *pages)
         server.on("POST", "/repos/ada/nets/issues/5/comments", Answer({"id": 99}, 201))
         for method in ("PATCH", "DELETE"):
             server.on(method, "/repos/ada/nets/issues/comments/71", {})
@@ -203,6 +206,8 @@ def comments_of(tmp_path: Path, check: str, *earlier: str) -> list[tuple[str, st
             },
         )
         assert {each.headers["authorization"] for each in server.asked} == {"Bearer token-1"}
+        wanted = [each.query["page"] for each in server.asked if each.method == "GET"]
+        assert wanted == [[str(number)] for number in range(1, len(wanted) + 1)]
         changes = [each for each in server.asked if each.method != "GET"]
         return [
             (each.method, each.path, json.loads(each.body)["body"] if each.body else "")
@@ -222,7 +227,10 @@ def test_the_workflow_comments_once_and_keeps_its_comment_up_to_date(tmp_path: P
     text = f'{COMMENT_MARK}\n### "5 %" slower: é\\\n'
     (tmp_path / "comment.md").write_text(text)
     assert comments_of(tmp_path, "failure") == [("POST", f"{path}/5/comments", text)]
-    assert comments_of(tmp_path, "failure", earlier) == [("PATCH", f"{path}/comments/71", text)]
+    for others in (1, 99, 100, 250):
+        found = comments_of(tmp_path, "failure", earlier, others=others)
+        assert found == [("PATCH", f"{path}/comments/71", text)]
+    assert comments_of(tmp_path, "failure", others=100) == [("POST", f"{path}/5/comments", text)]
 
 
 def test_the_engine_of_your_own_runs_its_model_and_names_whose_fault_a_failure_is(
