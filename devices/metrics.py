@@ -265,21 +265,32 @@ def generation_primary(output_length: int) -> Metric:
     return DECODE_TOKENS_PER_S if output_length > 1 else PREFILL_TOKENS_PER_S
 
 
-STANDARD_METRICS: Mapping[str, Tuple[StandardMetric, ...]] = {
-    "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY, *_energy("an inference")),
-    "TYPE2": (*_times("a batch"), *_ACCURACY, *_INFERENCE, *_MEMORY),
-    "TYPE3": (*_times("a training step"), *_TRAINING, *_MEMORY),
-    "GENAI": (
+def _generating(token: str) -> Tuple[StandardMetric, ...]:
+    """Return the metrics of GENAI.
+
+    Args:
+        token: What the latencies are of, e.g. ``a token``.
+    """
+    return (
         *_GENERATION,
-        *_times("a token"),
+        *_times(token),
         _number(
             *("first_request_ms", "first request after loading", "ms", LOWER),
             *("generation", "first_request_ms"),
         ),
         *_LOADING,
         *_MEMORY,
-        *_energy("a token"),
-    ),
+        *_energy(token),
+    )
+
+
+_PREFILL = _generating("the first token")
+
+STANDARD_METRICS: Mapping[str, Tuple[StandardMetric, ...]] = {
+    "TYPE1": (*_times(""), *_INFERENCE, *_MEMORY, *_energy("an inference")),
+    "TYPE2": (*_times("a batch"), *_ACCURACY, *_INFERENCE, *_MEMORY),
+    "TYPE3": (*_times("a training step"), *_TRAINING, *_MEMORY),
+    "GENAI": _generating("a token"),
 }
 """Metrics of Edgeyard's own types, each type's primary one first."""
 
@@ -293,8 +304,16 @@ _NAMED_ACCURACIES = ("classification", "regression", "segmentation", "detection"
 """Accuracies of TYPE2 whose numbers `_ACCURACY` lists."""
 
 
-def standard_metrics(benchmark_type: str) -> Tuple[StandardMetric, ...]:
-    """Return the metrics that results of a type have whatever its engine declares."""
+def standard_metrics(benchmark_type: str, primary: object = "") -> Tuple[StandardMetric, ...]:
+    """Return the metrics that results of a type have whatever its engine declares.
+
+    Args:
+        benchmark_type: Name of the type.
+        primary: Name of the primary metric, which states what the latencies of GENAI are of: the
+            first token where a request has no other one.
+    """
+    if benchmark_type == "GENAI" and primary == PREFILL_TOKENS_PER_S.name:
+        return _PREFILL
     return STANDARD_METRICS.get(benchmark_type, _DECLARED)
 
 
@@ -327,7 +346,8 @@ def _values(report: Mapping[str, object]) -> Iterator[MeasuredMetric]:
     kind = report.get("benchmark_type")
     yield from _declared_values(report.get("results"))
     yield from _standard_values(
-        report, standard_metrics(kind if isinstance(kind, str) else "TYPE1")
+        report,
+        standard_metrics(kind if isinstance(kind, str) else "TYPE1", report.get("primary_metric")),
     )
     yield from _other_accuracy(report.get("accuracy"))
 

@@ -17,6 +17,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     interval_of_row,
     metric_of_row,
     model_labels,
+    parameters_apart,
     suspected_text,
     workload_text,
 )
@@ -100,10 +101,11 @@ def _front_figure(front: Front, *, several: bool) -> FrontFigure:
     boards = {board_name(row) for row in rows}
     engines = {text(row, "runtime") for row in rows}
     points = []
-    for row, on_front in zip(rows, front.on_front, strict=True):
+    texts = parameters_apart(rows)
+    for row, parameters, on_front in zip(rows, texts, front.on_front, strict=True):
         board = board_name(row) if len(boards) > 1 else ""
         engine = text(row, "runtime") if len(engines) > 1 else None
-        name = PART.join(filter(None, (workload_text(row, "parameters"), board, engine)))
+        name = PART.join(filter(None, (parameters, board, engine)))
         points.append(
             Alternative(
                 name=name or "no parameters",

@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.pages.page import (
     page_number,
     plain,
     size,
+    type_text,
 )
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import results
@@ -42,12 +43,16 @@ from edgeyard.benchmark_api.sdk.comparison import (
     interval_of_row,
     metric_of_row,
     model_name,
+    parameters_apart,
+    why_no_ratio,
     workload_text,
 )
-from edgeyard.benchmark_api.sdk.fields import Record, moment, records, text
+from edgeyard.benchmark_api.sdk.fields import Record, moment, record, records, text
 from edgeyard.benchmark_api.sdk.fronts import front_text
-from edgeyard.devices.metrics import HIGHER
+from edgeyard.devices.metrics import HIGHER, standard_metrics
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+from edgeyard.scheduler.model.workload import part_text, request_text, settings_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -64,9 +69,14 @@ _LABEL_COLUMNS = 34
 
 DIMENSIONS = {"board": "Board", "engine": "Engine", "model": "Model"}
 """What may be in the columns of the overview; the others are in its rows."""
+MAX_COLUMNS = 20
+"""Columns of the overview that fit a screen: if there are more boards, engines are preferred."""
 
 ORDERS = {"name": "Name", "ratio": "Ratio, largest first", "ratio_up": "Ratio, smallest first"}
 """Orders in which results are listed."""
+
+_LONG = frozenset({"request", *WORKLOAD})
+"""Columns whose texts are broken in lines."""
 
 _OWN_COLUMNS = ("model_sha256", "engine", "engine_version", "metric")
 """Parts of the workload that the table shows in columns of their own."""
@@ -80,7 +90,7 @@ class ComparisonQuery:
         campaign_id: "" where there are ids.
         baseline: "": the first.
         only: Whether only what differs is shown.
-        across: What of `DIMENSIONS` is in the columns of the overview.
+        across: What of `DIMENSIONS` is in the columns of the overview; "": the first that fits.
         sort: One of `ORDERS`.
         number: Of the page of results, from 1 on.
     """
@@ -89,7 +99,7 @@ class ComparisonQuery:
     campaign_id: str = ""
     baseline: str = ""
     only: bool = False
-    across: str = "board"
+    across: str = ""
     sort: str = "name"
     number: int = 1
 
@@ -103,7 +113,7 @@ class ComparisonQuery:
             *([("campaign_id", self.campaign_id)] if self.campaign_id else []),
             *([("baseline", self.baseline)] if self.baseline else []),
             *([("only", "1")] if self.only else []),
-            *([("across", self.across)] if self.across != "board" else []),
+            *([("across", self.across)] if self.across else []),
             *([("sort", self.sort)] if self.sort != "name" else []),
             *([("page", str(self.number))] if self.number > 1 else []),
         ]
@@ -156,7 +166,7 @@ def comparison_query(request: Request) -> ComparisonQuery:
         campaign_id="" if ids else params.get("campaign_id", "").strip(),
         baseline=params.get("baseline", "").strip(),
         only=bool(params.get("only")),
-        across=across if across in DIMENSIONS else "board",
+        across=across if across in DIMENSIONS else "",
         sort=sort if sort in ORDERS else "name",
         number=page_number(params.get("page", "")),
     )
@@ -184,6 +194,7 @@ def compare(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         wrong=wrong,
         link=context.services.public_url + query.address(),
         dimensions=DIMENSIONS,
+        long_columns=_LONG,
         orders=ORDERS,
         max_compared=MAX_COMPARED,
         **({"shown": None} if found is None else _shown(found, query)),
@@ -259,7 +270,13 @@ def _shown(found: shapes.ResultComparison, query: ComparisonQuery) -> dict[str, 
     ]
     listed.sort(key=lambda row: _sort_key(row, query.sort))
     several = len(rows) > 2
-    lines = {row["benchmark_id"]: Line.of(row) for row in rows}
+    parameters = parameters_apart(rows, requests=False)
+    lines = {
+        row["benchmark_id"]: replace(Line.of(row, baseline), parameters=own)
+        for row, own in zip(rows, parameters, strict=True)
+    }
+    metrics = {metric for row in rows if (metric := metric_of_row(row)) is not None}
+    table = overview(rows, lines, query.across) if several else None
     on_page, last = items_of_page(listed, query.number, PAGE)
     return {
         "shown": found,
@@ -272,20 +289,37 @@ def _shown(found: shapes.ResultComparison, query: ComparisonQuery) -> dict[str, 
         "lines": [lines[row["benchmark_id"]] for row in on_page] if several else [],
         "listed": len(listed),
         "last": last,
+        "metric": capitalized(axis_of(*metrics).title) if len(metrics) == 1 else "",
         "columns": columns(rows, found.differences, only=query.only) if several else [],
-        "overview": overview(rows, lines, query.across) if several else None,
-        "common": []
-        if query.only or not several
-        else [
-            (WORKLOAD[name], workload_text(rows[0], name))
-            for name in WORKLOAD
-            if name not in found.differences and workload_text(rows[0], name)
-        ],
+        "overview": table,
+        "common": [] if query.only or not several else _common(rows),
         "figure": Markup(svg_figure(figure)) if figure.points else "",  # escaped there
         "fronts": [Markup(svg_figure(each)) for each in front_figures(rows)],  # escaped there
         "points": len(figure.points),
         "ratios": sum(row["ratio"] is not None for row in rows) - 1,
     }
+
+
+def _common(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the parts of the workload that all rows have in common, with their names."""
+    found = []
+    if shared := _shared_parameters(rows):
+        found.append((_heading("parameters"), shared))
+    for name in (*_REQUEST, *(name for name in WORKLOAD if name != "parameters")):
+        texts = {_work_text(row, name) for row in rows}
+        if name != "metric" and len(texts) == 1 and texts != {""}:
+            found.append((_heading(name), texts.pop()))
+    return found
+
+
+def _shared_parameters(rows: Sequence[Mapping[str, Any]]) -> str:
+    first, *others = (settings_of(row["workload"]) for row in rows)
+    shared = (
+        f"{name}={value}"
+        for name, value in first.items()
+        if all(each.get(name) == value for each in others)
+    )
+    return ", ".join(shared)
 
 
 def _sort_key(row: Mapping[str, Any], sort: str) -> tuple[object, ...]:
@@ -302,9 +336,11 @@ class Line:
     """A result as the page shows it.
 
     Attributes:
+        title: Of its metric.
         judged: "better" or "worse" than the baseline, "noise" where it is not shown to differ, and
             "" for the baseline and without a ratio.
-        texts: Texts of the further columns, by their names.
+        why_no_ratio: In words; "": it has one.
+        parameters: Those in which the results differ.
     """
 
     row: Mapping[str, Any]
@@ -314,16 +350,24 @@ class Line:
     board: str
     engine: str
     version: str
+    title: str
     value: str
     interval: str
     ratio: str
     ratio_interval: str
     judged: str
+    why_no_ratio: str
     verdict: str
+    parameters: str = ""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Line:
-        """Return the line of a row of a comparison or a history."""
+    def of(cls, row: Mapping[str, Any], baseline: Mapping[str, Any] | None = None) -> Line:
+        """Return the line of a row of a comparison or a history.
+
+        Args:
+            row: A row of results.
+            baseline: That of a comparison; None: of a history.
+        """
         low, high = interval_of_row(row)
         metric = metric_of_row(row)
         unit = metric.unit if metric is not None else ""
@@ -336,6 +380,7 @@ class Line:
             board=board_name(row),
             engine=row["runtime"],
             version=row["workload"].get("engine_version") or "",
+            title="" if metric is None else axis_of(metric).title,
             value="" if value is None else f"{number_text(value)} {unit}".strip(),
             interval="" if low is None or high is None else _range(low, high),
             ratio="" if row["ratio"] is None else f"{row['ratio']:.2f}×",
@@ -343,6 +388,7 @@ class Line:
             if row["ratio_low"] is None or row["ratio_high"] is None
             else _range(row["ratio_low"], row["ratio_high"]),
             judged=judged(row),
+            why_no_ratio="" if baseline is None else why_no_ratio(row, baseline),
             verdict=_verdict(row),
         )
 
@@ -351,17 +397,20 @@ class Line:
         """The value with its interval."""
         return f"{self.value} ({self.interval})" if self.interval else self.value
 
-    def compared(self, baseline: Line) -> str:
-        """Return the ratio to a baseline with its interval, and what it means."""
-        invalid = "invalid" in (self.verdict, baseline.verdict)
-        none = "none: a number is invalid" if invalid else "none: other work or metric"
+    @property
+    def compared(self) -> str:
+        """The ratio to the baseline with its interval, and what it means."""
+        if self.why_no_ratio:
+            return f"none: {self.why_no_ratio}"
         word = "not shown to differ" if self.judged == "noise" else self.judged
         ratio = f"{self.ratio} ({self.ratio_interval})" if self.ratio_interval else self.ratio
-        return ", ".join(filter(None, (ratio or none, word)))
+        return ", ".join(filter(None, (ratio, word)))
 
     def text(self, name: str) -> str:
         """Return the text of a further column."""
-        return _COLUMNS[name][1](self.row) if name in _COLUMNS else workload_text(self.row, name)
+        if name == "parameters":
+            return self.parameters
+        return _COLUMNS[name][1](self.row) if name in _COLUMNS else _work_text(self.row, name)
 
 
 def judged(row: Mapping[str, Any]) -> str:
@@ -384,6 +433,27 @@ def _share(value: float | None) -> str:
 
 def _verdict(row: Record) -> str:
     return text(row, "verdict") or text(row, "status") or ""
+
+
+_REQUEST = ("request",)
+"""A part of the workload that `WORKLOAD` has among the parameters: what a language model is asked,
+however that was stated."""
+
+
+def _work_text(row: Record, name: str) -> str:
+    """Return a part of the workload, in words."""
+    work = record(row, "workload")
+    if name in _REQUEST:
+        return request_text(work)
+    if name == "benchmark_type":
+        return type_text(text(work, name) or "")
+    if name == "parameters":
+        work = {name: settings_of(work)}
+    return part_text(work, name)
+
+
+def _heading(name: str) -> str:
+    return capitalized(WORKLOAD.get(name, name))
 
 
 _COLUMNS: dict[str, Any] = {
@@ -426,16 +496,28 @@ def columns(
     rows: Sequence[Mapping[str, Any]], differing: Sequence[str], *, only: bool
 ) -> list[tuple[str, str]]:
     """Return the further columns of the table, name and heading: what differs, and what counts."""
-    own = [name for name in differing if name not in _OWN_COLUMNS]
+    own = [*_REQUEST, *(name for name in differing if name not in _OWN_COLUMNS)]
     if "inputs" in own and not _are_varied(rows, "inputs"):
         own.remove("inputs")
-    found = [(name, capitalized(WORKLOAD[name])) for name in own]
+    found = [
+        (name, _heading(name)) for name in own if len({_work_text(row, name) for row in rows}) > 1
+    ]
+    latencies = _latency_headings(rows)
     for name in _IN_TABLE:
         heading, of = _COLUMNS[name]
         texts = {of(row) for row in rows}
         if texts != {""} and texts != {"comparable"} and not (only and len(texts) == 1):
-            found.append((name, heading))
+            found.append((name, latencies.get(name, heading)))
     return found
+
+
+def _latency_headings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the headings of latencies that are not those of an inference, by column."""
+    kinds = {(row["workload"].get("benchmark_type"), row["primary_metric"]) for row in rows}
+    if {kind for kind, _ in kinds} != {BenchmarkType.GENAI.value}:
+        return {}
+    metrics = standard_metrics(*kinds.pop()) if len(kinds) == 1 else standard_metrics("GENAI")
+    return {f"{each.metric.name}_ms": capitalized(each.metric.title) for each in metrics}
 
 
 def _are_varied(rows: Sequence[Mapping[str, Any]], name: str) -> bool:
@@ -451,7 +533,8 @@ def facts(
 ) -> list[tuple[str, list[str]]]:
     """Return the facts of one or two results by name, those of the baseline first."""
     ordered = [baseline, *(row for row in rows if row is not baseline)]
-    lines = [Line.of(row) for row in ordered]
+    lines = [Line.of(row, baseline) for row in ordered]
+    latencies = _latency_headings(ordered)
     metrics = [metric_of_row(row) for row in ordered]
     titles = ["" if each is None else axis_of(each).title for each in metrics]
     same = len(set(titles) - {""}) == 1
@@ -463,12 +546,16 @@ def facts(
             capitalized(max(titles)) if same else "Number",
             [each.measured for each in lines],
         ),
-        ("Ratio to A", ["", *(each.compared(lines[0]) for each in lines[1:])]),
+        ("Ratio to A", ["", *(each.compared for each in lines[1:])]),
         *(
-            (capitalized(WORKLOAD[name]), [workload_text(row, name) for row in ordered])
-            for name in WORKLOAD
+            (_heading(name), [_work_text(row, name) for row in ordered])
+            for name in (*_REQUEST, *WORKLOAD)
+            if name != "metric"
         ),
-        *((heading, [of(row) for row in ordered]) for heading, of in _COLUMNS.values()),
+        *(
+            (latencies.get(name, heading), [of(row) for row in ordered])
+            for name, (heading, of) in _COLUMNS.items()
+        ),
         ("Why this verdict", [_reasons(row) for row in ordered]),
     ]
     return [
@@ -487,10 +574,13 @@ class Overview:
     """A table of ratios: one dimension in its columns, the other two in its rows.
 
     Attributes:
+        across: What is in its columns, of `DIMENSIONS`.
         rows: Labels of the row in both dimensions, and for each column a line, None where there is
-            no result, and the number of results that it stands for, the newest of them.
+            no result, and the number of results that it stands for: the newest of those that have
+            a ratio, otherwise of all.
     """
 
+    across: str
     headings: tuple[str, str]
     columns: list[str]
     rows: list[tuple[tuple[str, str], list[tuple[Line | None, int]]]]
@@ -505,6 +595,10 @@ def overview(
         "board": board_name,
         "engine": lambda row: text(row, "runtime") or "",
     }
+    if not across:
+        counts = {name: len({of[name](row) for row in rows}) for name in DIMENSIONS}
+        fitting = (name for name in DIMENSIONS if 1 < counts[name] <= MAX_COLUMNS)
+        across = next(fitting, "board")
     down = [name for name in ("model", "engine", "board") if name != across]
     cells: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
     for row in rows:
@@ -523,10 +617,12 @@ def overview(
     def cell(there: Sequence[Mapping[str, Any]]) -> tuple[Line | None, int]:
         if not there:
             return None, 0
+        there = [row for row in there if row["ratio"] is not None] or there
         newest = max(there, key=lambda row: str(row["ended_at"]))
         return lines[newest["benchmark_id"]], len(there)
 
     return Overview(
+        across=across,
         headings=(DIMENSIONS[down[0]], DIMENSIONS[down[1]]),
         columns=[label_of[name] for name in names],
         rows=[

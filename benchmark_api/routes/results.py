@@ -170,9 +170,10 @@ def rows(
 def comparison(body: Body, caller: Reader, context: Ctx) -> Answer[shapes.ResultComparison]:
     """Results next to a baseline; nothing is stored.
 
-    A row has a ratio where the primary metric, type, data set, batch size and training are those of
-    the baseline: model, engine and parameters may be others, such as a model for ONNX Runtime and
-    its other format for LiteRT. 404 where one of them does not exist or is somebody else's.
+    A row has a ratio where the primary metric, type, data set, batch size, training and request to
+    a language model are those of the baseline: model, engine and other parameters may differ, such
+    as a model for ONNX Runtime and its other format for LiteRT. 404 where one of them does not
+    exist or is somebody else's.
     """
     return compared(parse(ComparisonIn, body.tree()), caller, context)
 

@@ -738,7 +738,8 @@ class ComparedRow(ResultRow, frozen=True, kw_only=True):
 
     ``differs`` names the parts of ``workload`` in which it differs from the baseline. ``ratio`` is
     its primary metric over the baseline's; null where the metric, the type, the data set, the batch
-    size or the training is another one, or the inputs of the same model, and for invalid numbers.
+    size, the training or the request to a language model is another one, or the inputs of the same
+    model, and for invalid numbers.
     ``ratio_low`` and ``ratio_high`` are its 95 % interval. ``shown_to_differ``: this interval
     leaves out 1. ``on_front``: no other result of its sweep of parameters is at least as good
     in all metrics of ``fronts`` and better in one; null: it belongs to no sweep, or is not judged.

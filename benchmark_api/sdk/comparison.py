@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from edgeyard.devices.metrics import HIGHER, Metric
 from edgeyard.scheduler.model import workload
 
 if TYPE_CHECKING:
+    from edgeyard.devices.runner.generation_request import GenerationRequest
     from edgeyard.scheduler.prediction.repeatability import MeasuredNumber
 
 WORKLOAD = workload.PARTS
@@ -21,6 +23,9 @@ WORKLOAD = workload.PARTS
 
 VERSIONS = ("model_sha256", "engine_version")
 """Parts of the workload that may change within a series."""
+
+_ENDING = re.compile(r"\.[A-Za-z]\w*$", re.ASCII)
+"""Of the name of a model's file; in ``qwen-0.5b`` there is none."""
 
 _ALTERNATIVES = workload.VERSION_PARTS
 """Parts of the workload in which a row may differ from a baseline that a user chose: other ways to
@@ -67,8 +72,8 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
 def relative_to(rows: Sequence[Record], baseline: Record) -> list[dict[str, object]]:
     """Compare rows of results with one of them that a user chose.
 
-    A row has a ratio if its primary metric, type, data set, batch size and training are those of
-    the baseline; model, engine and parameters may be others.
+    A row has a ratio if its primary metric, type, data set, batch size, training and request to a
+    language model are those of the baseline; model, engine and other parameters may differ.
 
     Returns:
         The rows in their order, each with ``differs`` (the parts of the workload in which it
@@ -77,11 +82,12 @@ def relative_to(rows: Sequence[Record], baseline: Record) -> list[dict[str, obje
         where one is unknown, and for the baseline), and ``shown_to_differ``: whether this interval
         leaves out 1.
     """
-    metric, compared = metric_of_row(baseline), []
+    metric, request, compared = metric_of_row(baseline), _request(baseline), []
     for row in rows:
         differs = _differing(row, baseline)
         allowed = _ALTERNATIVES | ({"inputs"} if "model_sha256" in differs else set())
         same = metric is not None and metric_of_row(row) == metric and allowed.issuperset(differs)
+        same = same and _request(row) == request
         ratio, low, high = ratio_of(row, baseline) if same else (None, None, None)
         compared.append(
             {
@@ -94,6 +100,23 @@ def relative_to(rows: Sequence[Record], baseline: Record) -> list[dict[str, obje
             }
         )
     return compared
+
+
+def why_no_ratio(row: Record, baseline: Record) -> str:
+    """Return why a row of `relative_to` has no ratio to the baseline, in words; "": it has one."""
+    if row.get("ratio") is not None:
+        return ""
+    if "invalid" in (row.get("verdict"), baseline.get("verdict")):
+        return "a number is invalid"
+    if row.get("primary_value") is None or baseline.get("primary_value") is None:
+        return "no number"
+    if metric_of_row(row) != metric_of_row(baseline):
+        return "another metric"
+    return "other work" if _request(row) == _request(baseline) else "another request"
+
+
+def _request(row: Record) -> GenerationRequest | None:
+    return workload.request_of(record(row, "workload"))
 
 
 def _leaves_out_one(low: float | None, high: float | None) -> bool:
@@ -182,7 +205,8 @@ def changes_on_boards(rows: Sequence[Record]) -> list[list[str]]:
 
 def model_name(row: Record) -> str:
     """Return the name that files of one model in several formats share: without its ending."""
-    return PurePath(text(row, "model") or "").stem
+    name = PurePath(text(row, "model") or "").name
+    return _ENDING.sub("", name) or name
 
 
 def board_name(row: Record) -> str:
@@ -278,6 +302,32 @@ def suspected_text(row: Record) -> str:
     return f"{size} % ({low} to {high})"
 
 
+def parameters_apart(rows: Sequence[Record], *, requests: bool = True) -> list[str]:
+    """Return the parameters of each row in which the rows differ.
+
+    Args:
+        rows: Rows of results.
+        requests: Whether to begin with the request to a language model, where these differ.
+    """
+    works = [record(row, "workload") for row in rows]
+    settings = [workload.settings_of(work) for work in works]
+    names = dict.fromkeys(name for each in settings for name in each)
+    apart = {
+        name for name in names if any(each.get(name) != settings[0].get(name) for each in settings)
+    }
+    request_names = [workload.request_name(work) if requests else "" for work in works]
+    several = len(set(request_names)) > 1
+    return [
+        ", ".join(
+            [
+                *([request] if several and request else []),
+                *(f"{name}={value}" for name, value in own.items() if name in apart),
+            ]
+        )
+        for own, request in zip(settings, request_names, strict=True)
+    ]
+
+
 def model_labels(rows: Sequence[Record], without: Collection[str] = ()) -> list[str]:
     """Name the model of each row, with what sets it apart from others of the same name.
 
@@ -289,11 +339,17 @@ def model_labels(rows: Sequence[Record], without: Collection[str] = ()) -> list[
     for row in rows:
         by_name.setdefault(text(row, "model") or "", []).append(row)
     apart_by_name = {name: differences(group) for name, group in by_name.items()}
+    parameters = {
+        name: iter(parameters_apart(by_name[name]))
+        for name, apart in apart_by_name.items()
+        if "parameters" in apart
+    }
     labels = []
     for row in rows:
         name = text(row, "model") or ""
+        own = next(parameters[name]) if name in parameters else ""
         apart_in = (part for part in apart_by_name[name] if part not in without)
-        parts = (workload_text(row, part) for part in apart_in)
+        parts = (own if part == "parameters" else workload_text(row, part) for part in apart_in)
         apart = ", ".join(filter(None, parts))
         labels.append(f"{name} ({apart})" if apart else name)
     return labels

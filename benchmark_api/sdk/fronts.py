@@ -11,7 +11,7 @@ from functools import partial
 from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, metric_of_row, model_name
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text
 from edgeyard.devices.metrics import HIGHER, LOWER, Metric, standard_metrics
-from edgeyard.scheduler.model.workload import request_of
+from edgeyard.scheduler.model.workload import request_of, settings_of
 
 _COLUMNS = {
     "p50": "p50_ms",
@@ -137,7 +137,7 @@ def _sizes_of_a_row(one: Record, row: Record) -> object:
 
 
 def _is_swept(rows: Sequence[Record]) -> bool:
-    parameters = [record(record(row, "workload"), "parameters") for row in rows]
+    parameters = [settings_of(record(row, "workload")) for row in rows]
     return any(each != parameters[0] for each in parameters)
 
 
@@ -162,7 +162,8 @@ def _objectives(rows: Sequence[Record]) -> list[Objective]:
     found = {}
     if primary is not None and primary.better:
         found[primary.name] = Objective(metric=primary, of=partial(number, key="primary_value"))
-    for each in standard_metrics(text(rows[0], "benchmark_type") or "TYPE1"):
+    kind, name = text(rows[0], "benchmark_type"), text(rows[0], "primary_metric")
+    for each in standard_metrics(kind or "TYPE1", name):
         metric, column = each.metric, _COLUMNS.get(each.metric.name)
         if column is not None and metric.name not in found:
             known = all(number(row, column) is not None for row in rows)

@@ -10,7 +10,11 @@ from dataclasses import replace
 
 from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.devices.metrics import P50, RUNS_PER_S, generation_primary, primary_metric
-from edgeyard.devices.runner.generation_request import GenerationRequest, read_request
+from edgeyard.devices.runner.generation_request import (
+    PARAMETERS,
+    GenerationRequest,
+    read_request,
+)
 from edgeyard.errors import RunFailed
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -139,7 +143,7 @@ def other_work(
     unknown = {name for name in known_late if not (first.get(name) and second.get(name))}
     before, after = request_of(first), request_of(second)
     differ = before is not None and after is not None and before != after
-    words = f"requests ({_request_text(before)} against {_request_text(after)})"
+    words = f"requests ({request_text(first)} against {request_text(second)})"
     others = [words] if differ else []
     return others + [
         f"{PARTS[name]} ({part_text(first, name) or 'none'} against "
@@ -159,11 +163,33 @@ def request_of(workload: Mapping[str, object]) -> GenerationRequest | None:
     return None
 
 
-def _request_text(request: GenerationRequest | None) -> str:
+def settings_of(workload: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the parameters; of a language model's those that are no part of its requests."""
+    parameters = _table(workload, "parameters")
+    if request_of(workload) is None:
+        return parameters
+    return {name: value for name, value in parameters.items() if name not in PARAMETERS}
+
+
+def request_text(workload: Mapping[str, object]) -> str:
+    """Return what a language model is asked, in words; "" of other types."""
+    request = request_of(workload)
     if request is None:
-        return "none"
-    length = "text" if request.prompt_length is None else f"{request.prompt_length} tokens"
-    return f"a prompt of {length} and {request.output_length} generated"
+        return ""
+    length = request.prompt_length
+    tokens = "1 token" if length == 1 else f"{length} tokens"
+    prompt = "a text prompt" if length is None else f"a prompt of {tokens}"
+    return f"{prompt} and {request.output_length} generated"
+
+
+def request_name(workload: Mapping[str, object]) -> str:
+    """Return what a language model is asked, as llama-bench names it; "" of other types."""
+    request = request_of(workload)
+    if request is None:
+        return ""
+    prompt, output = request.prompt_length, request.output_length
+    read = "text" if prompt is None else f"pp{prompt}" if prompt > 1 else ""
+    return "+".join(filter(None, (read, f"tg{output}" if output > 1 or not read else "")))
 
 
 def part_text(workload: Mapping[str, object], name: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from edgeyard.devices.metrics import TIME_TO_FIRST_TOKEN_MS, generation_primary
+from edgeyard.devices.runner.generation_request import read_request
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     BenchmarkFile,
@@ -50,6 +52,7 @@ class Measured:
     series: str = ""
     git_commit: str = ""
     link: str = ""
+    benchmark_type: BenchmarkType = BenchmarkType.TYPE1
 
     def benchmark(self) -> Benchmark:
         """As it is stored at its end."""
@@ -59,7 +62,7 @@ class Measured:
             description=JobDescription(
                 model=self.model,
                 runtime=self.engine,
-                benchmark_type=BenchmarkType.TYPE1,
+                benchmark_type=self.benchmark_type,
                 target=self.board.split("-")[0],
                 tags=self.tags,
                 parameters=self.parameters,
@@ -91,7 +94,7 @@ class Measured:
         body: dict[str, object] = {
             "schema": "edgeyard/result/v1",
             "status": "ok",
-            "benchmark_type": "TYPE1",
+            "benchmark_type": self.benchmark_type.value,
             "nb_inference": 200,
             "runs_per_s": 1000 / p50,
             "first_inference_ms": 3 * p50,
@@ -125,6 +128,44 @@ class Measured:
         return Report(
             benchmark_id=self.benchmark_id, attempt=1, report=body, received_at=self.ended_at
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated(Measured):
+    """A result of a language model; its ``parameters`` are the request."""
+
+    model: str = "llama-0.5b"
+    engine: str = "ort-genai"
+    tokens_per_s: float = 20.0
+    benchmark_type: BenchmarkType = BenchmarkType.GENAI
+
+    def report(self) -> Report:
+        found = super().report()
+        request = read_request(self.parameters)
+        primary = generation_primary(request.output_length)
+        low, high = 0.99 * self.tokens_per_s, 1.01 * self.tokens_per_s
+        numbers = {
+            primary: {"value": self.tokens_per_s, "ci95": [low, high], "ci95_degrees": 9.0},
+            TIME_TO_FIRST_TOKEN_MS: {"value": 812.0, "ci95": [796.0, 828.0]},
+        }
+        stated = {
+            each.name: {"unit": each.unit, "title": each.title, "better": each.better, **number}
+            for each, number in numbers.items()
+        }
+        body = {
+            **found.report,
+            "runs_per_s": None,
+            "first_inference_ms": None,
+            "primary_metric": primary.name,
+            "results": stated,
+            "generation": {
+                "preset": request.preset or None,
+                "prompt_length": request.prompt_length,
+                "output_length": request.output_length,
+                "requests": request.requests,
+            },
+        }
+        return replace(found, report=body)
 
 
 def store_measured(store: SqlStore, measured: Sequence[Measured]) -> None:

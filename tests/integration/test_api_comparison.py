@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.builders.api import Api, running
-from tests.builders.measured import Measured, store_measured
+from tests.builders.measured import Generated, Measured, store_measured
 
 RESULTS = (
     Measured(benchmark_id="base", p50_ms=10.0),
@@ -22,6 +22,17 @@ RESULTS = (
     ),
     Measured(benchmark_id="broken", p50_ms=90.0, verdict="invalid"),
     Measured(benchmark_id="of-bob", user_id="bob"),
+    Generated(benchmark_id="lm", tokens_per_s=20.0),
+    Generated(
+        benchmark_id="lm-same",
+        tokens_per_s=30.0,
+        parameters={"preset": "pp512+tg128", "threads": 2},
+    ),
+    Generated(
+        benchmark_id="lm-short",
+        tokens_per_s=60.0,
+        parameters={"prompt_length": 64, "output_length": 32},
+    ),
 )
 
 
@@ -62,6 +73,12 @@ def test_a_model_in_two_formats_is_compared_and_says_in_what_it_differs(api: Api
     assert row["ratio"] == pytest.approx(0.8)
     assert row["differs"] == ["model_sha256", "engine", "engine_version", "inputs"]
     assert found["differences"] == row["differs"]
+
+
+def test_other_requests_to_a_language_model_have_no_ratio(api: Api) -> None:
+    found = compared(api, "lm", "lm-same", "lm-short", baseline="lm")
+    rows = {each["benchmark_id"]: each["ratio"] for each in found["items"]}
+    assert rows == {"lm": 1, "lm-same": pytest.approx(1.5), "lm-short": None}
 
 
 def test_other_inputs_of_the_same_model_have_no_ratio(api: Api) -> None:

@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.pages.compare import MAX_PLAIN, pack, unpack
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.files import Report
 from tests.builders.api import Api, running
-from tests.builders.measured import DAY, Measured, many, over_days, store_measured
+from tests.builders.measured import DAY, Generated, Measured, many, over_days, store_measured
 from tests.builders.pages import HOSTILE, Browser, Parts, as_
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
@@ -35,6 +35,9 @@ class Speech(Measured):
         return replace(report, report=body)
 
 
+DEFAULT_REQUEST = {"preset": "pp512+tg128"}
+SHORT_REQUEST = {"prompt_length": 64, "output_length": 32}
+PREFILL = {"preset": "pp512"}
 BOARDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 18))
 
 
@@ -53,6 +56,28 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
                 Speech(benchmark_id="speech", p50_ms=77.7, campaign_id="words"),
                 Speech(benchmark_id="speech-2", p50_ms=78.7, campaign_id="words"),
                 Measured(benchmark_id="bad", p50_ms=9.0, verdict="invalid"),
+                Generated(benchmark_id="lm", tokens_per_s=20),
+                Generated(benchmark_id="lm-stated", tokens_per_s=30, parameters=DEFAULT_REQUEST),
+                Generated(benchmark_id="lm-short", tokens_per_s=60, parameters=SHORT_REQUEST),
+                Generated(benchmark_id="lm-prefill", tokens_per_s=300, parameters=PREFILL),
+                Generated(benchmark_id="lm-prefill-2", tokens_per_s=310, parameters=PREFILL),
+                *(
+                    Measured(
+                        benchmark_id=f"sweep-{threads}",
+                        parameters={"mode": "fast", "threads": threads},
+                        p50_ms=10 / threads,
+                    )
+                    for threads in (1, 2, 4)
+                ),
+                *(
+                    Measured(
+                        benchmark_id=f"of-{number}-{engine}",
+                        engine=engine,
+                        board=f"rpi5-0001-{number:04}",
+                    )
+                    for number in range(1, 30)
+                    for engine in ("ort", "openvino")
+                ),
                 *many(500, BOARDS),
                 *over_days(40, model="nightly.onnx"),
             ],
@@ -331,3 +356,44 @@ def test_an_invalid_number_is_the_reason_why_there_is_no_ratio(browser: Browser,
     text = shown(browser, f"/ui/compare?{ids}")
     assert "none: a number is invalid" in text
     assert "other work" not in text.replace("Other work had", "")
+
+
+def test_language_models_are_compared_by_named_metrics_for_the_same_request_alone(
+    browser: Browser,
+) -> None:
+    text = shown(browser, "/ui/compare?benchmark_id=lm&benchmark_id=lm-prefill")
+    assert "tokens written per second" in text
+    assert "Tokens of the prompt read per second" in text
+    assert "none: another metric" in text
+    text = shown(browser, "/ui/compare?benchmark_id=lm&benchmark_id=lm-short")
+    assert "Tokens written per second</th>" in text
+    assert "none: another request" in text
+    assert "a prompt of 64 tokens and 32 generated" in text
+    text = shown(browser, "/ui/compare?benchmark_id=lm&benchmark_id=lm-stated")
+    assert "1.50× (" in text
+    assert '<th scope="row">Parameters</th>' not in text, "the same request in other words"
+    text = shown(browser, "/ui/compare?benchmark_id=lm-prefill&benchmark_id=lm-prefill-2")
+    assert "percentile of the latency of the first token</th>" in text
+    every = "&".join(
+        f"benchmark_id={each}" for each in ("lm", "lm-prefill", "lm-short", "lm-stated")
+    )
+    text = shown(browser, f"/ui/compare?{every}")
+    assert text.count("another request</span>") == 1
+    assert text.count("another metric</span>") == 1
+    assert "llama-0.5b</a>" in text
+
+
+def test_the_table_has_the_parameters_that_differ_and_the_others_once(browser: Browser) -> None:
+    text = shown(browser, f"/ui/compare?ids={pack(['sweep-1', 'sweep-2', 'sweep-4'])}")
+    assert '<td class="words" data-label="Parameters">threads=1</td>' in text
+    assert "<dt>Parameters</dt><dd>mode=fast</dd>" in text
+
+
+def test_many_boards_are_in_the_columns_as_far_as_they_fit(browser: Browser) -> None:
+    few = [each.benchmark_id for each in many(500, BOARDS)]
+    assert '<table class="overview many">' in shown(browser, f"/ui/compare?ids={pack(few)}")
+    more = [f"of-{number}-{engine}" for number in range(1, 30) for engine in ("ort", "openvino")]
+    text = shown(browser, f"/ui/compare?ids={pack(more)}")
+    assert re.search(r'<option value="engine" selected>', text)
+    text = shown(browser, f"/ui/compare?ids={pack(more)}&across=board")
+    assert re.search(r'<option value="board" selected>', text)

@@ -88,7 +88,7 @@ def test_models_of_one_name_are_labelled_by_what_sets_them_apart() -> None:
         (
             {"prompt_length": 8, "output_length": 8},
             [
-                "requests (a prompt of 1 tokens and 128 generated against a prompt of 8 tokens and "
+                "requests (a prompt of 1 token and 128 generated against a prompt of 8 tokens and "
                 "8 generated)"
             ],
         ),
