@@ -27,11 +27,9 @@ AlertId = Annotated[str, typer.Argument(metavar="ALERT", show_default=False)]
 
 def size_of_change(row: Row) -> str:
     """Return the size of a change with its interval, as it is known best."""
-    sizes = [row.get(f"confirmed_{name}") for name in ("size", "low", "high")]
-    if None in sizes:
-        sizes = [row.get(name) for name in ("size", "low", "high")]
-    size, low, high = (f"{100 * float(str(each)):+.1f}" for each in sizes)
-    return f"{size} % ({low} to {high})"
+    from edgeyard.benchmark_api.sdk.comparison import change_text
+
+    return change_text(row)
 
 
 CHANGES = (

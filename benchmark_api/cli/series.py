@@ -180,7 +180,7 @@ def show_series(
     if found.truncated:
         session.report(f"the newest {len(rows)} results; --since shows fewer")
     if plot is not None:
-        draw_series(rows, series, plot)
+        draw_series(rows, series, plot, [as_json(each) for each in found.changes])
         session.report(f"wrote {plot}")
 
 
@@ -265,7 +265,7 @@ def _table(rows: Sequence[Row]) -> list[RenderableType]:
     return parts
 
 
-def draw_series(rows: Sequence[Row], lineage: str, path: Path) -> None:
+def draw_series(rows: Sequence[Row], lineage: str, path: Path, changes: Sequence[Row] = ()) -> None:
     """Draw the primary metric of each result over time, with its interval, a line for each board.
 
     Raises:
@@ -280,4 +280,4 @@ def draw_series(rows: Sequence[Row], lineage: str, path: Path) -> None:
     if metric is None:
         raise InvalidInput.at("--plot", "several metrics have no common axis", "one, by --type")
     check_matplotlib()
-    plot_figure(history_figure(rows, metric, lineage), path)
+    plot_figure(history_figure(rows, metric, lineage, changes), path)

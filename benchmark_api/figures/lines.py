@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 
-from edgeyard.benchmark_api.figures.axes import Axis, Scale, scale_of, tick_text
+from edgeyard.benchmark_api.figures.axes import Axis, Scale, label_of, scale_of, tick_text
 from edgeyard.benchmark_api.figures.measurement import Measurement
 
 MAX_SAMPLES = 160
@@ -60,6 +60,7 @@ class LineFigure:
         warm_up_until: End of the part of a run that does not count; None: there is none.
         steps: Whether a value holds until the next point, as in a distribution.
         dots: Whether each point has a marker.
+        from_zero: Whether the vertical axis contains 0, unless it is logarithmic.
     """
 
     title: str
@@ -70,6 +71,7 @@ class LineFigure:
     warm_up_until: float | None = None
     steps: bool = False
     dots: bool = True
+    from_zero: bool = True
 
     @property
     def is_over_time(self) -> bool:
@@ -95,7 +97,7 @@ class LineFigure:
             return Scale(low=0.0, high=1.0)
         samples = [sample for each in self.series for sample in each.samples]
         ends = [end for sample in samples for end in sample.ends or ()]
-        return scale_of([sample.value for sample in samples], ends, from_zero=True)
+        return scale_of([sample.value for sample in samples], ends, from_zero=self.from_zero)
 
     def x_ticks(self, count: int) -> list[float]:
         """Return the places on the x axis to be labelled; over time, that many."""
@@ -104,6 +106,13 @@ class LineFigure:
             return scale.ticks
         span = scale.high - scale.low
         return [scale.low + span * each / (count - 1) for each in range(count)]
+
+    @property
+    def x_label(self) -> str:
+        """What x is, with the day where all times are of one."""
+        scale = self.x_scale
+        day = f", {_at(scale.low):%Y-%m-%d}" if self._is_within_a_day(scale) else ""
+        return label_of(self.x_axis, scale) + day
 
     @property
     def remarks(self) -> list[str]:
@@ -132,7 +141,15 @@ class LineFigure:
 
     def tick_text(self, x: float) -> str:
         """Return a place on the x axis as it stands beside the axis."""
-        return self.x_text(x) if self.is_over_time else tick_text(x)
+        if not self.is_over_time:
+            return tick_text(x)
+        scale = self.x_scale
+        if self._is_within_a_day(scale):
+            return f"{_at(x):{'%H:%M:%S' if scale.high - scale.low < _TIMES[0][0] else '%H:%M'}}"
+        return self.x_text(x, scale)
+
+    def _is_within_a_day(self, scale: Scale) -> bool:
+        return self.is_over_time and _at(scale.low).date() == _at(scale.high).date()
 
     def x_text(self, x: float, scale: Scale | None = None) -> str:
         """Return a place on the x axis: of time with its minute within two days, or its second.
@@ -146,7 +163,11 @@ class LineFigure:
         scale = scale or self.x_scale
         span_s = scale.high - scale.low
         form = next((form for below_s, form in _TIMES if span_s < below_s), "%Y-%m-%d")
-        return f"{datetime.fromtimestamp(x, UTC):{form}}"
+        return f"{_at(x):{form}}"
+
+
+def _at(x: float) -> datetime:
+    return datetime.fromtimestamp(x, UTC)
 
 
 def numbered(places: Sequence[float], gap: float) -> list[tuple[str, float]]:

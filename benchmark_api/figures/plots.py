@@ -168,7 +168,7 @@ def _lines(axes: Any, figure: LineFigure) -> None:
         axes.set_xlim(x_scale.low - gap, x_scale.high + gap)
         ticks = figure.x_ticks(5)
         axes.set_xticks(ticks, [figure.tick_text(tick) for tick in ticks])
-        axes.set_xlabel(printable(label_of(figure.x_axis, x_scale)))
+        axes.set_xlabel(printable(figure.x_label))
     axes.grid(axis="y", color="#dddddd", lw=0.7)
     for position, each in enumerate(figure.series):
         colour, shape = colour_of(position), _SHAPES[position % len(_SHAPES)]

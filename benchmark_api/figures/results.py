@@ -12,13 +12,14 @@ from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
 from edgeyard.benchmark_api.sdk.comparison import (
     board_name,
+    changes_by_begin,
     changes_on_boards,
     differences,
     interval_of_row,
+    level_text,
     metric_of_row,
     model_labels,
     parameters_apart,
-    suspected_text,
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fields import Record, moment, number, text
@@ -136,13 +137,16 @@ def _axis_in_unit(objective: Objective) -> Axis:
     return replace(axis, unit="MiB") if objective.metric.unit == "B" else axis
 
 
-def history_figure(rows: Sequence[Record], metric: Metric, lineage: str = "") -> LineFigure:
+def history_figure(
+    rows: Sequence[Record], metric: Metric, lineage: str = "", changes: Sequence[Record] = ()
+) -> LineFigure:
     """Return the primary metric over time, a series for each board and work.
 
     Args:
         rows: Rows by time, each with its ``group``: rows of the same work have the same number.
         metric: The primary metric of all rows.
         lineage: Their name; "": that of the first model.
+        changes: What the lab knows of changes of their level, the newest first.
     """
     by_series: dict[tuple[str, object], list[Record]] = {}
     for row in rows:
@@ -154,8 +158,10 @@ def history_figure(rows: Sequence[Record], metric: Metric, lineage: str = "") ->
     apart = [name for name in differences(rows) if name not in within]
     boards = {board_name(own[0]) for own in every}
     series = []
-    for own in every:
-        work = ", ".join(filter(None, (workload_text(own[0], name) for name in apart)))
+    parameters = parameters_apart([own[0] for own in every])
+    for own, stated in zip(every, parameters, strict=True):
+        texts = (stated if name == "parameters" else workload_text(own[0], name) for name in apart)
+        work = ", ".join(filter(None, texts))
         where = board_name(own[0]) if len(boards) > 1 else ""
         name = PART.join(filter(None, (where, work or text(own[0], "runtime"))))
         series.append(Series(name=name, samples=[_sample(row) for row in own]))
@@ -165,23 +171,25 @@ def history_figure(rows: Sequence[Record], metric: Metric, lineage: str = "") ->
         x_axis=Axis(title="end of the run", unit="UTC"),
         axis=axis_of(metric),
         series=series,
-        marks=_marks([row for own in every for row in own], several=len(boards) > 1),
+        marks=_marks([row for own in every for row in own], changes, several=len(boards) > 1),
     )
 
 
-def _marks(rows: Sequence[Record], *, several: bool) -> list[Mark]:
-    """Mark what changed, and where a series' level is suspected to have changed, by time.
+def _marks(rows: Sequence[Record], level_changes: Sequence[Record], *, several: bool) -> list[Mark]:
+    """Mark what changed, and where a series' level changed or is suspected to have, by time.
 
     Args:
         rows: Those of all series.
+        level_changes: What became of suspected changes, the newest first.
         several: Whether they are of several boards, which the marks then name.
     """
-    suspected = [
-        (_ended(row) or 0.0, f"{change} suspected", [text(row, "target_uid") or ""])
+    by_begin = changes_by_begin(level_changes)
+    levels = [
+        (_ended(row) or 0.0, change, [text(row, "target_uid") or ""])
         for row in rows
-        if (change := suspected_text(row))
+        if (change := level_text(row, by_begin.get(text(row, "benchmark_id") or "")))
     ]
-    marks = sorted([*_changes(rows), *suspected], key=lambda mark: mark[0])
+    marks = sorted([*_changes(rows), *levels], key=lambda mark: mark[0])
     return [
         Mark(x=x, text=f"{change} on {', '.join(boards)}" if several else change)
         for x, change, boards in marks

@@ -46,7 +46,7 @@ _LARGE = 700
 _TOP, _PLOT_LEFT, _PLOT_RIGHT, _MIN_PLOT = 26, 46, 232, 170
 """Area of lines; their names stand to the right of it."""
 
-_LINE, _LABEL_COLUMNS, _LABEL_LINES, _TEXT_COLUMNS = 13, 15, 3, 50
+_LINE, _LABEL_COLUMNS, _LABEL_LINES, _TEXT_COLUMNS = 13, 14, 3, 50
 """Height of a line of text; columns and lines of a series' name; columns of the whole width."""
 
 _RADIUS = 4.0
@@ -396,10 +396,8 @@ class _Plot:
                 f'<text x="{x:.1f}" y="{self.bottom + 14}" text-anchor="{anchor}">'
                 f"{figure.tick_text(tick)}</text>"
             )
-        label = label_of(figure.x_axis, self.x_scale)
-        lines.append(
-            f'<text x="{_LEFT}" y="{self.bottom + 29}">{_text(shortened(label, 58))}</text>'
-        )
+        label = _text(shortened(figure.x_label, 58))
+        lines.append(f'<text x="{_LEFT}" y="{self.bottom + 29}">{label}</text>')
         if figure.warm_up_until is not None:
             end = self.x(figure.warm_up_until)
             lines.append(
@@ -410,12 +408,12 @@ class _Plot:
         places = [self.x(mark.x) for mark in figure.marks]
         for x in dict.fromkeys(places):
             lines.append(
-                f'<path class="edgeyard-change" d="M{x:.1f} {_TOP + 12}V{self.bottom}" fill="none"'
+                f'<path class="edgeyard-change" d="M{x:.1f} {_TOP}V{self.bottom}" fill="none"'
                 ' stroke="currentColor" stroke-dasharray="2 3"/>'
             )
         for numbers, x in numbered(places, _NUMBER):
             lines.append(
-                f'<text x="{x:.1f}" y="{_TOP + 9}" text-anchor="middle" font-size="10">'
+                f'<text x="{x:.1f}" y="{_TOP - 3}" text-anchor="middle" font-size="10">'
                 f"{numbers}</text>"
             )
         return lines

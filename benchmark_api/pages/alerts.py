@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
-from edgeyard.benchmark_api.auth import BrowserUser
-from edgeyard.benchmark_api.figures.axes import Axis
-from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
+from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.figures.results import history_figure
+from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.filters import check_choice, stated
 from edgeyard.benchmark_api.pages.forms import SignedInForm, json_body
+from edgeyard.benchmark_api.pages.measured import measured
 from edgeyard.benchmark_api.pages.page import page, see_other
-from edgeyard.benchmark_api.pages.results import drawn
-from edgeyard.benchmark_api.routes import alerts, views
-from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes import alerts, benchmarks, results
+from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.errors import InvalidInput
+from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.benchmark_api.sdk.comparison import metric_of_row
+from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
-from edgeyard.scheduler.model.series import SeriesPoint
-from edgeyard.scheduler.model.series_changes import SeriesChange
 
 router = APIRouter(include_in_schema=False)
 
@@ -65,13 +66,20 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 @router.get("/ui/alerts/{change_id}")
 def one(request: Request, change_id: str, caller: BrowserUser, context: Ctx) -> Response:
     """One alert: what changed, how it was confirmed, and the series around it."""
-    services = context.services
-    with services.store.read() as uow:
-        change = alerts.visible_change(uow, change_id, caller)
-        until = max(change.found_at, change.ended_at or change.found_at)
-        points = uow.series.points(change.key, until=until, limit=LOOK_BACK)
-    alert, figures = views.series_change(services, change), _figures(change, points)
-    return page(request, "alert", caller, alert=alert, figures=figures)
+    alert = alerts.show(change_id, caller, context).content
+    rows = {each.benchmark_id: each for each in _rows(change_id, caller, context)}
+    ends = (alert.before_id, alert.begin_id)
+    before, begin = (measured(rows.get(each)) for each in ends)
+    return page(
+        request,
+        "alert",
+        caller,
+        alert=alert,
+        before=before,
+        begin=begin,
+        descriptions=[_description(each, caller, context) for each in ends],
+        figure=_figure(alert, list(rows.values())),
+    )
 
 
 @router.post("/ui/alerts/{change_id}/resolve")
@@ -92,25 +100,37 @@ def _to(change_id: str, done: str) -> Response:
     return see_other(f"/ui/alerts/{quote(change_id, safe='')}", done)
 
 
-def _figures(change: SeriesChange, points: Sequence[SeriesPoint]) -> list[Markup]:
-    """Return a figure of the points that the change was found in; none where they are gone."""
-    measured = [each for each in points if each.value is not None]
-    begin = next((each for each in points if each.benchmark_id == change.begin_id), None)
-    if not measured or begin is None:
+def _rows(change_id: str, caller: Caller, context: Context) -> Sequence[shapes.ResultRow]:
+    """Return the results around a change, oldest first: those until now, or until it was found."""
+    now = context.services.clock.now()
+    with context.services.store.read() as uow:
+        change = alerts.visible_change(uow, change_id, caller)
+        found_until = max(change.found_at, change.ended_at or change.found_at)
+        for until in (now, found_until):
+            points = uow.series.points(change.key, until=until, limit=LOOK_BACK)
+            ids = [each.benchmark_id for each in points]
+            if change.begin_id in ids:
+                break
+    if not ids:
         return []
-    figure = LineFigure(
-        title=f"{change.key.lineage} on {change.key.target_uid}",
-        x_axis=Axis(title="end of the run", unit="UTC"),
-        axis=Axis(title=change.metric, unit="", direction=begin.better),
-        series=[
-            Series(
-                name=change.key.engine,
-                samples=[
-                    Sample(x=each.ended_at.timestamp(), value=each.value or 0.0)
-                    for each in measured
-                ],
-            )
-        ],
-        marks=[Mark(x=begin.ended_at.timestamp(), text=change.sentence())],
-    )
-    return drawn([figure])
+    return results.rows(caller, context, benchmark_id=ids).content.items
+
+
+def _description(benchmark_id: str, caller: Caller, context: Context) -> Mapping[str, object]:
+    """Return the description of a benchmark; empty where it is deleted."""
+    try:
+        return benchmarks.show(benchmark_id, caller, context).content.description
+    except NotFound:
+        return {}
+
+
+def _figure(alert: shapes.SeriesChange, found: Sequence[shapes.ResultRow]) -> Markup | None:
+    """Return a figure of the results around a change; None where those are gone."""
+    rows = {each.benchmark_id: {**as_json(each), "group": 1} for each in found}
+    begin = rows.get(alert.begin_id)
+    metric = None if begin is None else metric_of_row(begin)
+    if metric is None:
+        return None
+    own = [row for row in rows.values() if metric_of_row(row) == metric]
+    figure = history_figure(own, metric, alert.lineage, [as_json(alert)])
+    return Markup(svg_figure(replace(figure, from_zero=False), wide=True))  # it escapes all texts

@@ -12,23 +12,33 @@ from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.figures.lines import LineFigure
-from edgeyard.benchmark_api.figures.results import history_figure
+from edgeyard.benchmark_api.figures.results import axis_of, history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.compare import PAGE, ComparisonQuery, Line, svg_file
 from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of
-from edgeyard.benchmark_api.pages.page import items_of_page, page, page_number
+from edgeyard.benchmark_api.pages.page import capitalized, items_of_page, page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.pages.subscriptions import channels
 from edgeyard.benchmark_api.routes.context import Context, Ctx
-from edgeyard.benchmark_api.routes.series import points
+from edgeyard.benchmark_api.routes.series import list_series, points
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.benchmark_api.sdk.comparison import metric_of_row, series_frame_row, suspected_text
+from edgeyard.benchmark_api.sdk.comparison import (
+    change_text,
+    changes_by_begin,
+    level_text,
+    metric_of_row,
+    parameters_apart,
+    series_frame_row,
+)
 from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 router = APIRouter(include_in_schema=False)
+
+MAX_CHOICE = 100
+"""Series that one page lists to choose from."""
 
 _TYPES = [each.value for each in BenchmarkType]
 _TEXTS = ("series", "target_uid", "runtime", "type", "since")
@@ -42,7 +52,10 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     rows = [as_json(each) for each in found.items] if found else []
     number = page_number(request.query_params.get("page", ""))
     listed, last = items_of_page(rows[::-1], number, PAGE)
-    figures = _figures(rows, query.get("series", ""))
+    metrics = {metric for row in rows if (metric := metric_of_row(row)) is not None}
+    changes = _changes(found)
+    figures = _figures(rows, query.get("series", ""), changes)
+    series = None if wrong or found else _listed(query, request, wrong, caller, context)
     return page(
         request,
         "history",
@@ -53,11 +66,17 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         types=_TYPES,
         found=found,
         results=len(rows),
+        listed=series,
         lines=[Line.of(row) for row in listed],
+        change_of=changes_by_begin(changes),
+        level_text=level_text,
+        change_texts=[change_text(each) for each in changes],
+        has_commits=any(row["git_commit"] or row["link"] for row in rows),
         number=number,
         last=last,
-        suspected=suspected_text,
         channels=channels(context),
+        work=dict(zip((row["benchmark_id"] for row in rows), parameters_apart(rows), strict=True)),
+        metric=capitalized(axis_of(*metrics).title) if len(metrics) == 1 else "",
         groups=len({row["group"] for row in rows}),
         figures=[Markup(svg_figure(each, wide=True)) for each in figures],  # escaped there
         address=urlencode(query),
@@ -69,15 +88,16 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 @router.get("/ui/history.csv")
 def history_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """The history as a table for spreadsheets."""
-    rows = [series_frame_row(row) for row in _rows(request, caller, context)]
-    return csv_of_records("history.csv", rows)
+    found = _points(request, caller, context)
+    return csv_of_records("history.csv", [series_frame_row(as_json(each)) for each in found.items])
 
 
 @router.get("/ui/history.svg")
 def history_svg(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """The history as a drawing; of several metrics, the first."""
-    rows, lineage = _rows(request, caller, context), _query(request).get("series", "")
-    figures = _figures(rows, lineage) or [history_figure([], P50)]
+    found, lineage = _points(request, caller, context), _query(request).get("series", "")
+    rows = [as_json(each) for each in found.items]
+    figures = _figures(rows, lineage, _changes(found)) or [history_figure([], P50)]
     return svg_file("history.svg", figures[0])
 
 
@@ -86,14 +106,42 @@ def _query(request: Request) -> dict[str, str]:
     return {name: query[name] for name in _TEXTS if name in query}
 
 
-def _rows(request: Request, caller: Caller, context: Context) -> list[dict[str, Any]]:
+def _points(request: Request, caller: Caller, context: Context) -> shapes.SeriesPoints:
     wrong: dict[str, str] = {}
     found = _found(_query(request), wrong, caller, context)
     for name, what in wrong.items():
         raise InvalidInput.at(f"/{name}", what)
     if found is None:
         raise InvalidInput.at("/series", "is missing", "the name of a series, or of a model's file")
-    return [as_json(each) for each in found.items]
+    return found
+
+
+def _listed(
+    query: dict[str, str],
+    request: Request,
+    wrong: dict[str, str],
+    caller: Caller,
+    context: Context,
+) -> shapes.SeriesList | None:
+    """Return a page of the series that there are, as filtered; None: its cursor is wrong."""
+    try:
+        return list_series(
+            caller,
+            context,
+            target_uid=query.get("target_uid"),
+            runtime=query.get("runtime"),
+            benchmark_type=query.get("type"),
+            limit=MAX_CHOICE,
+            cursor=request.query_params.get("cursor"),
+        ).content
+    except InvalidInput as error:
+        wrong["cursor"] = str(error)
+        return None
+
+
+def _changes(found: shapes.SeriesPoints | None) -> list[dict[str, Any]]:
+    """Return the changes of the level of its series, the newest first."""
+    return [as_json(each) for each in found.changes] if found else []
 
 
 def _found(
@@ -115,10 +163,12 @@ def _found(
     ).content
 
 
-def _figures(rows: Sequence[dict[str, Any]], lineage: str) -> list[LineFigure]:
+def _figures(
+    rows: Sequence[dict[str, Any]], lineage: str, changes: Sequence[dict[str, Any]]
+) -> list[LineFigure]:
     """Return a drawing for each primary metric."""
     by_metric: dict[Metric, list[dict[str, Any]]] = {}
     for row in rows:
         if (metric := metric_of_row(row)) is not None:
             by_metric.setdefault(metric, []).append(row)
-    return [history_figure(own, metric, lineage) for metric, own in by_metric.items()]
+    return [history_figure(own, metric, lineage, changes) for metric, own in by_metric.items()]

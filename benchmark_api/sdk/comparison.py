@@ -302,6 +302,50 @@ def suspected_text(row: Record) -> str:
     return f"{size} % ({low} to {high})"
 
 
+def change_text(change: Record) -> str:
+    """Return the size of a change of a series with its interval, as it is known best."""
+    sizes = [change.get(f"confirmed_{name}") for name in ("size", "low", "high")]
+    if None in sizes:
+        sizes = [change.get(name) for name in ("size", "low", "high")]
+    size, low, high = (f"{100 * float(str(each)):+.1f}" for each in sizes)
+    return f"{size} % ({low} to {high})"
+
+
+def changes_by_begin(changes: Sequence[Record]) -> dict[str, Record]:
+    """Return changes of series by the benchmark that they begin with; of several, the newest.
+
+    Args:
+        changes: The newest first.
+    """
+    return {text(each, "begin_id") or "": each for each in reversed(changes)}
+
+
+def level_text(row: Record, change: Record | None) -> str:
+    """Return the change of the level that begins with a point, and what became of it; "": none.
+
+    Args:
+        row: The point.
+        change: The change of `changes_by_begin` that begins with it; None: the lab knows of none.
+    """
+    suspected = suspected_text(row)
+    status = "suspected" if change is None else text(change, "status") or ""
+    if change is None:
+        return f"{suspected} suspected" if suspected else ""
+    if not suspected and status in _NO_CHANGES:
+        return ""
+    return f"{change_text(change)} {_OUTCOMES.get(status, status)}"
+
+
+_NO_CHANGES = frozenset({"noise", "unconfirmed"})
+_OUTCOMES = {
+    "confirming": "being confirmed",
+    "open": "not confirmed",
+    "unconfirmed": "not confirmed",
+    "merged": "confirmed",
+}
+"""What became of a change, where its status is not the word for it."""
+
+
 def parameters_apart(rows: Sequence[Record], *, requests: bool = True) -> list[str]:
     """Return the parameters of each row in which the rows differ.
 

@@ -340,3 +340,45 @@ def test_pages_list_and_end_alerts_and_hide_nothing_in_names(api: Api) -> None:
     assert answer.status_code == 303
     assert "The alert is resolved" in browser.get(answer.headers["location"]).text
     assert "fixed" in browser.get("/ui/alerts/alert-5").text
+
+
+def test_the_page_of_an_alert_has_values_commits_and_what_became_of_it(api: Api) -> None:
+    now = api.clock.now()
+    nightly = [
+        Measured(
+            benchmark_id=f"built-{night}",
+            series="built",
+            p50_ms=10.0 if night < 8 else 10.8,
+            ended_at=now - timedelta(days=20 - night),
+            git_commit=f"{night:02}bcdef0123456789",
+            link=f"https://ci.example.org/{night}",
+        )
+        for night in range(12)
+    ]
+    store_measured(api.store, nightly)
+    of_them = SeriesKey.of(nightly[0].benchmark())
+    assert of_them is not None
+    with api.store.write() as uow:
+        found = change(
+            change_id="alert-built",
+            key=of_them,
+            before_id="built-7",
+            begin_id="built-8",
+            found_at=now - timedelta(days=9),
+            status=ChangeStatus.CONFIRMED,
+            confirmed_size=0.08,
+            confirmed_low=0.07,
+            confirmed_high=0.09,
+        )
+        uow.series.add_change(found)
+    page = as_(api).get("/ui/alerts/alert-built").text
+    assert "median latency, 10 ms → 10.8 ms" in page
+    for night in (7, 8):
+        link = f'href="https://ci.example.org/{night}" rel="noreferrer">0{night}bcdef012</a>'
+        assert link in page
+    assert 'class="edgeyard-large"' in page
+    assert "+8.0 % (+7.0 to +9.0) confirmed" in page
+    assert "suspected</" not in page
+    history = as_(api).get("/ui/history?series=built").text
+    assert 'href="/ui/alerts/alert-built">+8.0 % (+7.0 to +9.0), worse</a>' in history
+    assert "+8.0 % (+7.0 to +9.0) confirmed" in history

@@ -78,6 +78,12 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
                     for number in range(1, 30)
                     for engine in ("ort", "openvino")
                 ),
+                Measured(
+                    benchmark_id="built",
+                    series="built",
+                    git_commit="0123456789abcdef",
+                    link="https://ci.example.org/7",
+                ),
                 *many(500, BOARDS),
                 *over_days(40, model="nightly.onnx"),
             ],
@@ -397,3 +403,22 @@ def test_many_boards_are_in_the_columns_as_far_as_they_fit(browser: Browser) -> 
     assert re.search(r'<option value="engine" selected>', text)
     text = shown(browser, f"/ui/compare?ids={pack(more)}&across=board")
     assert re.search(r'<option value="board" selected>', text)
+
+
+def test_without_a_series_the_page_of_histories_lists_those_to_choose_from(
+    browser: Browser, api: Api
+) -> None:
+    text = shown(browser, "/ui/history?target_uid=rpi4b-0001-0001")
+    (link,) = [each for each in addresses(text, "/ui/history") if "series=nightly.onnx" in each]
+    assert "40 results" in shown(browser, link)
+    assert "nightly.onnx" not in shown(as_(api, "bob"), "/ui/history?target_uid=rpi4b-0001-0001")
+    wrong = browser.get("/ui/history?cursor=odd")
+    assert wrong.status_code == 422
+    assert "Go to the first page" in wrong.text
+
+
+def test_a_history_shows_commits_with_their_links(browser: Browser) -> None:
+    text = shown(browser, "/ui/history?series=built")
+    assert '<a href="https://ci.example.org/7" rel="noreferrer">0123456789</a>' in text
+    assert ">Commit</th>" in text
+    assert ">Commit</th>" not in shown(browser, "/ui/history?series=nightly.onnx")

@@ -166,6 +166,20 @@ def test_a_suspected_change_has_a_column_and_a_mark(server: FakeServer) -> None:
     assert mark.text.startswith("+5.1 % (+4.0 to +6.2) suspected")
 
 
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [("confirmed", "confirmed"), ("noise", "noise"), ("confirming", "being confirmed")],
+)
+def test_a_mark_states_what_became_of_a_suspected_change(status: str, shown: str) -> None:
+    first = series_point(row("a", ended_at="2026-11-01T00:00:00Z"))
+    suspected = {"size": 0.08, "low": 0.06, "high": 0.1}
+    second = series_point(row("b-9", ended_at="2026-11-02T00:00:00Z"), suspected=suspected)
+    items = series_points(first, second)["items"]
+    metric = Metric("p50", "p50", "ms", "lower")
+    (mark,) = history_figure(items, metric, changes=[series_change(status)]).marks
+    assert mark.text == f"+8.0 % (+6.0 to +10.0) {shown}"
+
+
 def test_a_series_without_points_is_refused(server: FakeServer) -> None:
     server.on("GET", "/v1/series/points", series_points())
     refused = refusal(run("series", "show", "absent"))
