@@ -27,6 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.progress import state_line
+from edgeyard.benchmark_api.sdk.units import with_unit
 from edgeyard.devices.attributes import meaning
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     if "user_priority" in description:  # as `prioritise` changed it
         description["user_priority"] = raw.get("user_priority")
     order = [*_SHOWN_FIRST, *(name for name in description if name not in _SHOWN_FIRST)]
-    fields = {name: plain(description.get(name)) for name in order if name not in _HIDDEN}
+    fields = {
+        name: with_unit(name, description.get(name)) or plain(description.get(name))
+        for name in order
+        if name not in _HIDDEN
+    }
     yield Text("\nDescription", style="bold")
     yield facts_table(
         {

@@ -519,6 +519,7 @@ def _interval(value: object, low: object, high: object) -> str:
 
 def _facts(found: Results) -> Mapping[str, str]:
     from edgeyard.benchmark_api.sdk.comparison import metric_of_row
+    from edgeyard.benchmark_api.sdk.generation import generation_text
 
     mark = f" {found.verdict.verdict}" if found.verdict and not found.verdict.comparable else ""
     facts: dict[str, str] = {}
@@ -528,6 +529,7 @@ def _facts(found: Results) -> Mapping[str, str]:
     sets = found.answer.inference
     if len(sets) > 1:
         facts["numbers of"] = f"set {sets[0].name}, the first of {len(sets)}; all are below"
+    facts["request"] = plain(generation_text(found.report))
     row = as_json(found.summary)
     metric = metric_of_row(row)
     if metric is not None and metric.name != P50.name:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edgeyard.benchmark_api.figures.axes import number_text
-from edgeyard.benchmark_api.routes.views import table
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import interval_of_row, metric_of_row
@@ -41,20 +40,6 @@ def numbers_in_words(report: Mapping[str, object]) -> list[tuple[str, str]]:
         for each in measured_metrics(report)
         if not each.primary
     ]
-
-
-def generation_sentence(report: Mapping[str, object]) -> str:
-    """Return how many requests a language model got, and their lengths; "" if not known."""
-    stated = table(report, "generation")
-    prompt, output, requests = (
-        stated.get(name) for name in ("prompt_length", "output_length", "requests")
-    )
-    if not all(isinstance(each, int) for each in (prompt, output, requests)):
-        return ""
-    return (
-        f"{requests} requests were measured, each with a prompt of {prompt} tokens and "
-        f"{output} generated ones."
-    )
 
 
 def _number_text(found: MeasuredMetric) -> str:

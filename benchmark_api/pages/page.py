@@ -27,7 +27,6 @@ from edgeyard.benchmark_api.installed import installed
 from edgeyard.benchmark_api.pages import assets
 from edgeyard.benchmark_api.pages.forms import FORM_COOKIE, csrf_token
 from edgeyard.benchmark_api.pages.measured import (
-    generation_sentence,
     measured,
     numbers_in_words,
 )
@@ -35,6 +34,7 @@ from edgeyard.benchmark_api.problems import ProblemAnswer
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.sdk.energy import energy_sentence
+from edgeyard.benchmark_api.sdk.generation import generation_text
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.model.times import time_text
 
@@ -300,7 +300,7 @@ def _environment() -> jinja2.Environment:
         unit_words=unit_words,
         measured=measured,
         numbers_in_words=numbers_in_words,
-        generation_sentence=generation_sentence,
+        generation_text=generation_text,
         plain=plain,
         capitalized=capitalized,
         when=when,

@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.views import table
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.sdk.units import UNITS
 from edgeyard.scheduler.model.benchmark import Status
 
 
@@ -64,6 +65,8 @@ def stated_fields(description: Mapping[str, object]) -> dict[str, str]:
     for name in form:
         if name in fields and fields[name].is_duration:
             form[name] = _stated_duration(float(form[name]))
+        elif name in UNITS:
+            form[name] = f"{float(form[name]):g} {UNITS[name]}"
     return where | {fields[name].label: text for name, text in form.items() if name in fields}
 
 

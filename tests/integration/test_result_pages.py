@@ -42,6 +42,14 @@ def npy(values: NDArray[Any]) -> bytes:
     return data.getvalue()
 
 
+def test_the_fields_of_a_load_have_units(api: Api) -> None:
+    load: dict[str, Any] = {"load": "server", "load_bound": "20 ms", "load_duration": "30 s"}
+    benchmark_id = api.submit(**load, load_rate=50, load_percentile=97.5)
+    page = as_(api).get(f"/ui/benchmarks/{benchmark_id}").text
+    for stated in ("20 ms", "30 s", "50 queries/s", "97.5 %"):
+        assert f'<dd class="lines">{stated}</dd>' in page
+
+
 DESCRIPTIONS: Mapping[str, Mapping[str, Any]] = {
     "soak": {"soak": "10m"},
     "concurrency": {"concurrency": "1,2,4,8", "parameters": {"threads": 1}},
@@ -302,7 +310,10 @@ def test_the_numbers_of_a_language_model_are_in_words(api: Api) -> None:
         benchmark_type="GENAI",
         primary_metric="decode_tokens_per_s",
         results={"decode_tokens_per_s": rate, "time_to_first_token_ms": first},
-        generation={"prompt_length": 512, "output_length": 128, "requests": 10},
+        generation={
+            **{"preset": "pp512+tg128", "prompt_length": 512, "output_length": 128},
+            "requests": 10,
+        },
     )
     page = as_(api).get(f"/ui/benchmarks/{benchmark_id}").text
     for words in (
@@ -312,5 +323,8 @@ def test_the_numbers_of_a_language_model_are_in_words(api: Api) -> None:
         "812 ms (796 to 828)",
     ):
         assert words in page
-    assert "a prompt of 512 tokens" in page
+    request = "a prompt of 512 tokens and 128 generated (pp512+tg128), measured 10 times"
+    assert request in page
+    link = api.as_().post("/v1/shares", json={"benchmark_id": benchmark_id}).json()["url"]
+    assert request in api.as_(None).get(link).text
     assert "<dt>inferences</dt>" not in page

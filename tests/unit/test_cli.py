@@ -1009,6 +1009,15 @@ def test_show_counts_the_retries_also_when_there_are_none(server: FakeServer, re
     assert f"max_retries {retries}" in " ".join(run("show", ID).stdout.split())
 
 
+def test_show_has_the_units_of_a_load(server: FakeServer) -> None:
+    shown = benchmark()
+    load = {"load": "server", "load_bound": 0.02, "load_duration": 30.0, "load_rate": 50.0}
+    server.on("GET", ONE, {**shown, "description": {**shown["description"], **load}})
+    text = " ".join(run("show", ID).stdout.split())
+    for stated in ("load_bound 20 ms", "load_duration 30 s", "load_rate 50 queries/s"):
+        assert stated in text
+
+
 def test_a_start_that_was_handed_over_early_is_in_the_headline(server: FakeServer) -> None:
     shown = benchmark(status="scheduled")
     for start, said in (("2226-11-21T08:00:00Z", True), ("2026-01-01T08:00:00Z", False)):
@@ -1276,7 +1285,10 @@ def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer
     answer["summary"] |= {"primary_repeat_low": 0.0178, "primary_repeat_high": 17800.0}
     answer["reports"][0]["report"] |= {
         "benchmark_type": "GENAI",
-        "generation": {"first_request_ms": 61.5},
+        "generation": {
+            **{"preset": "pp512", "prompt_length": 512, "output_length": 1, "requests": 12},
+            "first_request_ms": 61.5,
+        },
         "energy": {
             "per_inference": {"value": 0.002, "ci95": [0.001, 0.003]},
             "per_inference_above_idle": {"value": 0.001, "ci95": None},
@@ -1292,6 +1304,7 @@ def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer
     assert "request_ms 61.5 ms (95 %: not known)" in shown
     assert "prefill_tokens_per_s 900 1/s (95 %: 890 to 910)" in shown
     assert "first request 61.5 ms" in shown
+    assert "request a prompt of 512 tokens and 1 generated (pp512), measured 12 times" in shown
     assert "energy 0.002 J a token (95 %: 0.001 to 0.003)" in shown
     assert "above idle 0.001 J a token" in shown
     assert "idle power 2.5 W (95 %: 2.4 to 2.6)" in shown
