@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
+from edgeyard.scheduler.twin.twin import BoardState
 from tests.browser import DOWN, ENTER, SHIFT, SPACE, TAB, UP, Browser
 from tests.builders.api import Api, running
 from tests.builders.cluster import eventually
@@ -135,3 +139,100 @@ def test_tab_leads_through_each_page_and_out_again(browser: Browser, api: Api) -
             pytest.fail(f"{path}: the focus is never let out; last {passed[-5:]}")
         assert passed[0] == "Skip to the content"
         assert passed[-1] == "API reference"
+
+
+def signed_in(browser: Browser, api: Api, name: str) -> None:
+    browser.open(f"{api.url}/ui/sign-in")
+    tab_to(browser, "token")
+    browser.press(api.tokens[name] + ENTER)
+    shows(browser, "What needs a person")
+
+
+def listens(browser: Browser) -> None:
+    listening = "return document.querySelector('#changes')._htmx?.sse != null"
+    eventually(lambda: bool(browser.run(listening)), "the page listens to changes")
+
+
+def focused(browser: Browser) -> str:
+    """What has the focus, which is seen; "": nothing."""
+    found = browser.run(_FOCUS)
+    if not isinstance(found, dict):
+        return ""
+    assert found["seen"], f"no visible focus: {found['html']}"
+    return str(found["text"])
+
+
+def test_an_operator_drains_and_resumes_a_board_by_keys_alone(
+    browser: Browser, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed_in(browser, api, "operator")
+    tab_to(browser, "Boards")
+    browser.press(ENTER)
+    shows(browser, "As the cluster reported them")
+    tab_to(browser, "rpi4b-0001-0001", "A")
+    browser.press(ENTER)
+    shows(browser, "Nothing is placed here until it is lifted")
+    tab_to(browser, "reason")
+    browser.press("new fan")
+    tab_to(browser, "Drain", "BUTTON")
+    drained = [replace(each, state=BoardState.DRAINED) for each in api.engine.boards()]
+    monkeypatch.setattr(api.engine, "boards", lambda: drained)  # as the engine reports it then
+    browser.press(SPACE)
+    shows(browser, "The board is drained")
+    shows(browser, "It was taken out of service by operator: new fan")
+    tab_to(browser, "Resume", "BUTTON")
+    browser.press(ENTER)
+    shows(browser, "The board is back in service")
+
+
+def test_a_user_holds_and_releases_a_benchmark_by_keys_alone(browser: Browser, api: Api) -> None:
+    waiting = api.submit(name="waits")
+    api.engine.order = (waiting,)
+    signed_in(browser, api, "alice")
+    for act, shown in (("Hold", "The benchmark is held"), ("Release", "waits for a board again")):
+        browser.open(f"{api.url}/ui/queue")
+        tab_to(browser, "waits", "A")
+        browser.press(ENTER)
+        shows(browser, "Timeline")
+        tab_to(browser, act, "BUTTON")
+        browser.press(SPACE if act == "Hold" else ENTER)
+        shows(browser, shown)
+        held = api.as_().get(f"/v1/benchmarks/{waiting}").json()["held"]
+        assert held is (act == "Hold")
+
+
+def test_the_focus_stays_where_it_was_when_a_page_shows_a_change(
+    browser: Browser, api: Api
+) -> None:
+    first, second = api.submit(name="first"), api.submit(name="second")
+    api.engine.order = (first, second)
+    signed_in(browser, api, "alice")
+    browser.open(f"{api.url}/ui/queue")
+    listens(browser)
+    tab_to(browser, "second", "A")
+    tab_to(browser, "Hold", "BUTTON")
+    row = "return document.activeElement.closest('tr').id"
+    assert browser.run(row) == f"of-{second}"
+    with api.store.write() as uow:  # as the next cycle does
+        reason = WaitReason(reason=WaitingReason.HELD, sentence="it is held")
+        lifecycle.wait(uow, [(uow.benchmarks.get(second), reason, 50)], api.clock.now())
+    shows(browser, "Release")
+    assert focused(browser) == "Release"
+    assert browser.run(row) == f"of-{second}"
+    api.engine.order = (second,)
+    api.as_().post(f"/v1/benchmarks/{first}/cancel")
+    eventually(lambda: "first" not in browser.text(), "the row before it is gone")
+    assert browser.run(row) == f"of-{second}"
+    api.engine.order = ()
+    api.as_().post(f"/v1/benchmarks/{second}/cancel")
+    shows(browser, "Nothing waits")
+    browser.press(TAB)
+    assert browser.run("return document.querySelector('footer').contains(document.activeElement)")
+
+    waiting = api.submit(name="third")
+    browser.open(f"{api.url}/ui/benchmarks/{waiting}")
+    listens(browser)
+    tab_to(browser, "Hold", "BUTTON")
+    api.as_().post(f"/v1/benchmarks/{waiting}/hold")
+    shows(browser, "Release")
+    assert focused(browser) == "Release"

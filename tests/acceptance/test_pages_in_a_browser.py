@@ -8,19 +8,24 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from fastapi.routing import APIRoute
 
 from deploy import demo, programs
 from deploy.process import edgeyard
 from edgeyard.benchmark_api.pages.compare import ComparisonQuery
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
+from edgeyard.scheduler.model.series import SeriesKey
+from edgeyard.scheduler.model.series_changes import ChangeStatus
 from tests.browser import Browser
 from tests.builders.api import Api, running
 from tests.builders.cluster import eventually
 from tests.builders.descriptions import description
-from tests.builders.measured import Measured, many, over_days, store_measured
+from tests.builders.measured import Generated, Measured, many, over_days, store_measured
 from tests.builders.registered import add_candidate
+from tests.builders.series import change
 from tests.integration.test_api_auth import SCENARIO
 from tests.integration.test_pages_checks import stored as stored_check
 
@@ -91,6 +96,13 @@ def every_page(api: Api) -> list[str]:
     with api.store.write() as uow:
         uow.benchmarks.add(failed)
     stored_check(api, "check-pairs", 1.05, 1.06, 1.9, 1.05, 1.07)
+    store_measured(api.store, [Generated(benchmark_id="lm", ended_at=now)])
+    of_shifted = SeriesKey.of(shifted[0].benchmark())
+    ends: dict[str, Any] = {"before_id": "shifted-19", "begin_id": "shifted-20"}
+    with api.store.write() as uow:
+        uow.series.add_change(
+            change(key=of_shifted, status=ChangeStatus.CONFIRMED, found_at=now, **ends)
+        )
     ids = [each.benchmark_id for each in measured]
     version = add_candidate(api.store, passed=False).version
     client = api.as_("operator")
@@ -102,6 +114,11 @@ def every_page(api: Api) -> list[str]:
     client.post("/v1/scenarios", json=SCENARIO)
     simulation = {"scenario": "paper", "policy": "sjf", "seed": 1, "metrics": {"jobs": 40}}
     client.put("/v1/simulations/run-one", json=simulation)
+    links = [{"benchmark_id": ids[0]}, {"benchmark_ids": ids[:3]}]
+    shared = [
+        api.as_().post("/v1/shares", json=each).json()["url"].removeprefix(api.url)
+        for each in links
+    ]
     return [
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
         *("/ui/shares", "/ui/submit", f"/ui/submit?clone={benchmark_id}"),
@@ -117,13 +134,29 @@ def every_page(api: Api) -> list[str]:
         *("/ui/checks", f"/ui/checks/{check_id}", "/ui/usage?by=board", "/ui/usage?month=odd"),
         *("/ui/policies", "/ui/policies/native", "/ui/models", f"/ui/models/failure/{version}"),
         *("/ui/simulations", "/ui/simulations/run-one", "/ui/events"),
-        *("/ui/subscriptions", "/ui/alerts", "/ui/boards?state=odd"),
+        *("/ui/subscriptions", "/ui/alerts", "/ui/alerts/alert-1", "/ui/boards?state=odd"),
+        *("/ui/benchmarks/lm", "/ui/usage", *shared),
         *("/ui/benchmarks?status=odd", "/ui/nowhere", "/ui/sign-in"),
     ]
 
 
+def not_among(paths: list[str], api: Api) -> set[str]:
+    """Patterns of the pages' addresses that no path matches: files, streams and links excepted."""
+    names = [path.partition("?")[0] for path in paths]
+    routes = [each for each in api.app.router.routes if isinstance(each, APIRoute)]
+    pages = {each.path: each for each in routes if "GET" in (each.methods or ())}
+    return {
+        path
+        for path, route in pages.items()
+        if path.startswith("/ui")
+        and not path.endswith((".csv", ".svg", "/{name}", "/changes", "/link"))
+        and not any(route.path_regex.match(name) for name in names)
+    }
+
+
 def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, api: Api) -> None:
     paths = every_page(api)
+    assert not_among(paths, api) == set()
     sign_in(browser, api, "operator")
     for width in (1440, 360):
         browser.act_as_phone(width, 900)
