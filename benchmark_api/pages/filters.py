@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from fastapi import Request
+from markupsafe import Markup, escape
 
 
 def stated(request: Request, without: Collection[str] = ()) -> dict[str, str]:
@@ -35,6 +37,29 @@ def check_choice(
     """
     if name in query and query[name] not in options:
         wrong[name] = f"is none of {', '.join(options)}"
+
+
+def options_of(values: Iterable[str], chosen: str, texts: Mapping[str, str]) -> Markup:
+    """Return the options of a filter with a fixed list of values as HTML.
+
+    Args:
+        values: As the address states them.
+        chosen: The one that is selected; another text: none is.
+        texts: What people see instead of a value.
+    """
+    listed = tuple(map(str, values))
+    shown = tuple(texts.get(each, each) for each in listed)
+    return _options(listed, shown, chosen if chosen in listed else "")
+
+
+@lru_cache(maxsize=256)
+def _options(values: Sequence[str], texts: Sequence[str], chosen: str) -> Markup:
+    return Markup("").join(
+        Markup(f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>')
+        + escape(text)
+        + Markup("</option>")
+        for value, text in zip(values, texts, strict=True)
+    )
 
 
 def time_of(text: str, wrong: dict[str, str], name: str) -> datetime | None:
