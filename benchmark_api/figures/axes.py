@@ -44,7 +44,8 @@ class Axis:
     @property
     def label(self) -> str:
         """Title, unit and direction, e.g. "median latency, ms (lower is better)"."""
-        unit = f", {self.unit}" if self.unit else ""
+        stated = self.unit == "1/s" and self.title.endswith("per second")
+        unit = f", {self.unit}" if self.unit and not stated else ""
         return f"{self.title}{unit}" + (f" ({self.direction} is better)" if self.direction else "")
 
 

@@ -110,4 +110,6 @@ def _value(values: Mapping[str, object], name: str) -> str | None:
         return value if at is None else time_text(at)
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return ", ".join(value) or None
     return json.dumps(value, ensure_ascii=False)

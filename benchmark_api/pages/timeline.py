@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from edgeyard.benchmark_api.pages.page import duration
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.scheduler.model.benchmark import Status
 
@@ -104,8 +105,4 @@ def steps_of(benchmark: shapes.Benchmark, waits: Sequence[Wait]) -> list[Step]:
 
 
 def _waited(wait: Wait) -> str:
-    return f"waited {_seconds(wait.seconds)}: {wait.sentence}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds / 60:.0f} min"
+    return f"waited {duration(wait.seconds)}: {wait.sentence}"

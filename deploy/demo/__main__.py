@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
@@ -260,6 +261,9 @@ def _p50(found: Results) -> str:
 
 def _how_to_go_on(server: Server, data_dir: Path, testbed: LoopbackNomad | None) -> None:
     out.print(f"\nThe server runs on at [bold]{server.url}[/] (process {server.process.pid}).")
+    if link := _link_of(data_dir):
+        out.print(f"  in a browser      {link}", soft_wrap=True)
+        out.print("                    (once, for 10 minutes; later /ui with the admin token)")
     out.print(f"  its admin token   {data_dir / 'admin.token'}")
     out.print(f"  API documentation {server.url}/docs")
     out.print("  try\n")
@@ -272,6 +276,13 @@ def _how_to_go_on(server: Server, data_dir: Path, testbed: LoopbackNomad | None)
     if testbed:
         out.print(f"    .venv/bin/edgeyard testbed down --folder {testbed.folder}")
     out.print()
+
+
+def _link_of(data_dir: Path) -> str:
+    """Return the link that the server has printed to sign its admin in; "": none."""
+    log = data_dir.with_name(f"{data_dir.name}.log").read_text(errors="replace")
+    found = re.search(r"^Open (\S+) to sign in", log, re.MULTILINE)
+    return found[1] if found else ""
 
 
 if __name__ == "__main__":

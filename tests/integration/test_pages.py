@@ -395,6 +395,10 @@ def test_an_operator_reads_who_did_what_when_from_where_and_why(api: Api) -> Non
     assert "no → yes" in shown
     assert "A drained board was put back" not in shown
     assert 'href="/ui/events" aria-current="page"' in shown
+    ids = [api.submit(), api.submit()]
+    api.as_().post("/v1/shares", json={"benchmark_ids": ids})
+    shown = browser.get("/ui/events?type=share.added").text
+    assert f"benchmark ids: {', '.join(ids)}</span>" in shown
 
 
 def test_the_log_of_acts_has_pages_that_keep_the_filter(api: Api) -> None:

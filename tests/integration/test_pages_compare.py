@@ -17,6 +17,7 @@ import pytest
 
 from edgeyard.benchmark_api.pages.compare import MAX_PLAIN, pack, unpack
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.files import Report
 from tests.builders.api import Api, running
 from tests.builders.measured import DAY, Generated, Measured, many, over_days, store_measured
@@ -38,6 +39,17 @@ class Speech(Measured):
 DEFAULT_REQUEST = {"preset": "pp512+tg128"}
 SHORT_REQUEST = {"prompt_length": 64, "output_length": 32}
 PREFILL = {"preset": "pp512"}
+
+
+class Accuracy(Measured):
+    """A result of TYPE2."""
+
+    def report(self) -> Report:
+        report = super().report()
+        accuracy = {"metric": "classification", "top1": 0.9833, "count": 360}
+        return replace(report, report={**report.report, "accuracy": accuracy})
+
+
 BOARDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 18))
 
 
@@ -56,6 +68,11 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
                 Speech(benchmark_id="speech", p50_ms=77.7, campaign_id="words"),
                 Speech(benchmark_id="speech-2", p50_ms=78.7, campaign_id="words"),
                 Measured(benchmark_id="bad", p50_ms=9.0, verdict="invalid"),
+                Accuracy(
+                    benchmark_id="digits",
+                    model="digits.onnx",
+                    benchmark_type=BenchmarkType.TYPE2,
+                ),
                 Generated(benchmark_id="lm", tokens_per_s=20),
                 Generated(benchmark_id="lm-stated", tokens_per_s=30, parameters=DEFAULT_REQUEST),
                 Generated(benchmark_id="lm-short", tokens_per_s=60, parameters=SHORT_REQUEST),
@@ -335,6 +352,12 @@ def test_lists_of_benchmarks_show_the_primary_metric(browser: Browser) -> None:
     assert "words heard right" in text
     assert "77.7" not in text
     assert "10 ms" in shown(browser, "/ui/benchmarks?name=&model=mobilenet.onnx")
+
+
+def test_lists_of_benchmarks_show_an_accuracy_beside_the_latency(browser: Browser) -> None:
+    text = shown(browser, "/ui/benchmarks?model=digits.onnx")
+    assert "accuracy 98.33 %</span>" in text
+    assert "median latency of a batch" in text
 
 
 def test_a_result_shows_its_primary_metric_first(browser: Browser, api: Api) -> None:

@@ -168,8 +168,8 @@ def test_the_timeline_splits_waits_by_their_reason(api: Api) -> None:
     waits = re.findall(r"</progress> ([a-z ]+) (\d[^<]*)</li>", page)
     assert [reason for reason, _ in waits] == ["priority", "board busy"]
     assert waits[1][1] == "2 min 0 s"
-    assert "waited 2 min: its board is busy" in page
-    assert page.index("waited 2 min: its board") < page.rindex("2 benchmarks come first")
+    assert "waited 2 min 0 s: its board is busy" in page
+    assert page.index("waited 2 min 0 s: its board") < page.rindex("2 benchmarks come first")
 
 
 def test_why_compares_boards_costs_and_scorers_and_says_what_would_change_it(api: Api) -> None:

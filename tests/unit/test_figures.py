@@ -349,3 +349,18 @@ def test_a_model_changes_within_its_series_which_names_the_figure() -> None:
 def test_numbers_of_marks_that_would_touch_stand_in_one_text() -> None:
     assert numbered([], 14) == []
     assert numbered([20, 20, 60, 70, 200], 14) == [("1, 2", 20), ("3, 4", 65), ("5", 200)]
+
+
+def test_times_of_one_day_are_hours_below_a_figure_and_the_day_stands_beside_the_axis() -> None:
+    rows = [ended(5), ended(5) | {"ended_at": "2026-11-05T09:30:00Z"}]
+    metric = metric_of_row(rows[0])
+    assert metric is not None
+    page = svg_figure(history_figure(rows, metric))
+    assert ">08:00</text>" in page
+    assert ">09:30</text>" in page
+    assert "end of the run, UTC, 2026-11-05" in page
+
+
+def test_a_rate_whose_title_states_it_has_no_unit_beside_it() -> None:
+    rate = Axis(title="tokens written per second", unit="1/s", direction="higher")
+    assert rate.label == "tokens written per second (higher is better)"
