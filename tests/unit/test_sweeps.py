@@ -249,7 +249,7 @@ def test_a_comparison_without_a_sweep_is_as_before() -> None:
 def test_the_figure_has_a_panel_for_each_metric_and_marks_the_front(tmp_path: Path) -> None:
     (figure,) = front_figures(SWEPT)
     assert [axis.label for axis in figure.axes] == [
-        "rows per second, 1/s (higher is better)",
+        "rows per second (higher is better)",
         "peak memory, MiB (lower is better)",
     ]
     assert figure.points[0].values == [100.0, 50.0]
