@@ -646,9 +646,9 @@ def _nodes_by_provider(engine_facts: object) -> str:
         count, share = (one.get("nodes"), one.get("share")) if isinstance(one, Mapping) else (0, 0)
         if isinstance(count, int | float) and isinstance(share, int | float):
             found.append(f"{plain(name)} {share:.0%} ({count:.0f})")
-    asked = engine_facts.get("execution_provider") if isinstance(engine_facts, Mapping) else None
-    if found and isinstance(stated, Mapping) and isinstance(asked, str) and asked not in stated:
-        found.append(f"none on {plain(asked)}, which was asked for")
+    wanted = engine_facts.get("execution_provider") if isinstance(engine_facts, Mapping) else None
+    if found and isinstance(stated, Mapping) and isinstance(wanted, str) and wanted not in stated:
+        found.append(f"none on {plain(wanted)}, which was asked for")
     return ", ".join(found)
 
 

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.metrics import rate_text
+from edgeyard.devices.runner.arrivals import arrivals_of, max_late, min_queries
 from edgeyard.devices.runner.concurrency import part_rates
 from edgeyard.devices.runner.conditions import Conditions, Watch, together
 from edgeyard.devices.runner.engine import Progress, Session
@@ -37,7 +38,6 @@ from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.interval import (
     autocorrelation_time,
     median_interval,
-    probabilities_at_most,
     quantile_interval,
 )
 from edgeyard.devices.runner.measure import (
@@ -63,9 +63,6 @@ from edgeyard.devices.runner.trust import (
     rate_not_sustained,
 )
 from edgeyard.errors import RunFailed
-
-CONFIDENCE = 0.99
-"""Confidence of LoadGen's early stopping."""
 
 RESOLUTION = 0.05
 """Relative distance of the rates that did and did not keep the bound at which the search ends."""
@@ -106,74 +103,6 @@ _SPIN_NS = 200_000
 """The last part of a wait for an arrival is not slept: a sleep ends late by some 0.1 ms."""
 
 Sleep = Callable[[float], None]
-
-
-def arrivals_s(rate: float, count: int, seed: int) -> NDArray[np.float64]:
-    """Return when queries arrive, those of LoadGen with this seed: shape (count,), seconds.
-
-    The first one arrives at once.
-    LoadGen takes the gaps from ``std::exponential_distribution`` on ``std::mt19937``: -log(1 - u)
-    / rate, where u is made of two words of 32 bits, the low one first.
-
-    Args:
-        rate: Of the Poisson process, 1/s.
-        seed: 0 to 2**32 - 1.
-    """
-    words = np.random.RandomState(seed).bytes(8 * count)
-    shares = np.frombuffer(words, "<u8").astype(np.float64) / 2.0**64
-    gaps = -np.log(1 - np.minimum(shares, np.nextafter(1.0, 0.0))) / rate
-    return np.concatenate([[0.0], np.cumsum(gaps[:-1])])
-
-
-def trial_s(rules: LoadRules, min_runs: int) -> float:
-    """Return how long a trial lasts at least, seconds: at a stated rate, until the last arrival.
-
-    Args:
-        min_runs: Queries of each trial, if the percentile does not take more.
-    """
-    if rules.rate is None:
-        return rules.duration_s
-    queries = max(min_runs, min_queries(rules.share))
-    return float(_arrivals(rules, rules.rate, queries)[-1])
-
-
-def _arrivals(rules: LoadRules, rate: float, queries: int) -> NDArray[np.float64]:
-    """Return the arrivals of a trial: for at least so long, and so many."""
-    expected = rate * rules.duration_s
-    count = max(queries, math.ceil(expected + 10 * math.sqrt(expected) + 10))
-    arrivals = arrivals_s(rate, min(count, MAX_LEVEL_RUNS), rules.seed)
-    in_time = int(np.searchsorted(arrivals, rules.duration_s)) + 1
-    return arrivals[: max(queries, in_time)]
-
-
-def max_late(queries: int, share: float) -> int:
-    """Return how many of these queries may be late, by LoadGen's early stopping.
-
-    If a query were late with the probability 1 - ``share``, so few would be in 1 of 100 trials at
-    most.
-
-    Args:
-        share: Of the queries that have to keep the bound, e.g. 0.99.
-
-    Returns:
-        -1 where even none is no proof: there are too few queries.
-    """
-    at_most = probabilities_at_most(queries, 1 - share)
-    return int(np.count_nonzero(at_most <= 1 - CONFIDENCE)) - 1
-
-
-def min_queries(share: float) -> int:
-    """Return how many queries show a percentile, by LoadGen's early stopping: one may be late.
-
-    64 for the 90th percentile, 662 for the 99th.
-    """
-    low, high = 1, 2
-    while max_late(high, share) < 1:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if max_late(middle, share) >= 1 else (middle, high)
-    return high
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -641,7 +570,7 @@ class _Sender:
 
     def fits(self, rate: float) -> bool:
         """Return whether there is time for a trial at this rate."""
-        need_s = float(_arrivals(self._rules, rate, self._queries)[-1])
+        need_s = float(arrivals_of(self._rules, rate, self._queries)[-1])
         return need_s <= (self._end_ns - self._clock()) / 1e9
 
     def single_stream(self, min_s: float) -> Trial:
@@ -697,15 +626,15 @@ class _Sender:
         """
         clock, sleep, run, feeds = self._clock, self._sleep, self._run, self._feeds
         self._trials += 1
-        due = (_arrivals(self._rules, rate, self._queries) * 1e9).astype(np.int64)
+        due = (arrivals_of(self._rules, rate, self._queries) * 1e9).astype(np.int64)
         dues: List[int] = due.tolist()
         starts, ends = array("q"), array("q")
         bound_ns, allowed = self._limits(len(due))
         assert bound_ns is not None
-        longest_ns = _QUEUE_BOUNDS * bound_ns
+        max_stall_ns = _QUEUE_BOUNDS * bound_ns
         if not gives_up:
-            longest_ns = max(longest_ns, int(_STALL_S * 1e9))
-        max_queue = max(MAX_QUEUE, math.ceil(rate * longest_ns / 1e9))
+            max_stall_ns = max(max_stall_ns, int(_STALL_S * 1e9))
+        max_queue = max(MAX_QUEUE, math.ceil(rate * max_stall_ns / 1e9))
         late, ended = 0, "complete"
         watch = self._watch_of()
         watch.start()

@@ -5,7 +5,7 @@ The defaults are those of the runner, so that a task ends at the same time in ea
 
 from __future__ import annotations
 
-from edgeyard.devices.runner.load import trial_s
+from edgeyard.devices.runner.arrivals import trial_s
 from edgeyard.devices.runner.spec import DEFAULT_NO_OUTPUT_TIMEOUT_S as DEFAULT_MAX_SILENCE_S
 from edgeyard.devices.runner.spec import DEFAULT_UPLOAD_TIMEOUT_S as DEFAULT_MAX_UPLOAD_S
 from edgeyard.devices.runner.spec import DEFAULT_USER_TIME_S as DEFAULT_MAX_RUN_S

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from benchmarks.loadgen import server_run
+from edgeyard.devices.runner.arrivals import arrivals_s
 from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.engine import TensorSpec
-from edgeyard.devices.runner.load import Trial, arrivals_s, load
+from edgeyard.devices.runner.load import Trial, load
 from edgeyard.devices.runner.spec import SERVER, LoadRules
 
 pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen has no wheel for this machine")

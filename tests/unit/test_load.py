@@ -24,16 +24,10 @@ from edgeyard.benchmark_api.figures.loads import load_figures, load_rows, load_s
 from edgeyard.benchmark_api.figures.plots import plot_figure
 from edgeyard.benchmark_api.schemas.answers import LoadResult, Results
 from edgeyard.devices.metrics import primary_metric
+from edgeyard.devices.runner.arrivals import arrivals_s, max_late, min_queries
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import TensorSpec
-from edgeyard.devices.runner.load import (
-    MAX_TRIALS,
-    arrivals_s,
-    doubts,
-    load,
-    max_late,
-    min_queries,
-)
+from edgeyard.devices.runner.load import MAX_TRIALS, doubts, load
 from edgeyard.devices.runner.spec import SERVER, SINGLE_STREAM, LoadRules
 from edgeyard.errors import InvalidInput, RunFailed
 from edgeyard.scheduler.engine.reports import check_report

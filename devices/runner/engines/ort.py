@@ -328,8 +328,8 @@ def _translated(error: Exception, *, running: bool) -> RunFailed:
         return RunFailed("user_input", f"the model did not take its input: {text}")
     if missing := missing_operator(whole):
         return RunFailed("engine_unsupported", f"this onnxruntime has no operator {missing}")
-    if missing := _NO_IMPORT.search(whole):
-        reason = f"the model has an operator of the domain {missing[1]!r}, which it does not import"
+    if domain := _NO_IMPORT.search(whole):
+        reason = f"the model has an operator of the domain {domain[1]!r}, which it does not import"
         return RunFailed("user_model", reason)
     if kind == "NotImplemented" or _TOO_NEW.search(text):
         return RunFailed("engine_unsupported", f"this onnxruntime can't run the model: {text}")
