@@ -24,8 +24,8 @@ WORKLOAD = workload.PARTS
 VERSIONS = ("model_sha256", "engine_version")
 """Parts of the workload that may change within a series."""
 
-_ENDING = re.compile(r"\.[A-Za-z]\w*$", re.ASCII)
-"""Of the name of a model's file; in ``qwen-0.5b`` there is none."""
+_ENDING = re.compile(r"(?:\.ncnn)?(?:\.(?:onnx|xml|param))?\.[A-Za-z]\w*$", re.ASCII)
+"""Of the name of a model's file or archive; in ``qwen-0.5b`` there is none."""
 
 _ALTERNATIVES = workload.VERSION_PARTS
 """Parts of the workload in which a row may differ from a baseline that a user chose: other ways to

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, compare, differences, model_labels
+from edgeyard.benchmark_api.sdk.comparison import (
+    WORKLOAD,
+    compare,
+    differences,
+    model_labels,
+    model_name,
+)
 from edgeyard.scheduler.model.workload import other_work
 from tests.builders.answers import row, workload
 
@@ -50,6 +56,14 @@ def test_work_that_differs_in_any_part_gets_no_ratio(name: str) -> None:
 def test_equal_files_of_other_names_are_one_model() -> None:
     rows = [row("a", model="model.onnx"), row("b", model="net.onnx", p50_ms=24.6)]
     assert ratios(rows) == {"a": 1.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["digits.onnx", "digits.tflite", "digits.xml.zip", "digits.ncnn.param.zip", "digits.onnx.zip"],
+)
+def test_files_of_one_model_in_the_forms_of_all_engines_have_one_name(file: str) -> None:
+    assert model_name({"model": file}) == "digits"
 
 
 def test_a_ratio_holds_one_where_the_difference_is_within_its_error() -> None:
