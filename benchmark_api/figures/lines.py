@@ -120,8 +120,10 @@ class LineFigure:
         scale = self.x_scale
         texts = []
         for number, mark in enumerate(self.marks, start=1):
-            at = self.x_text(mark.x, scale)
-            text = f"{at}: {mark.text}" if self.is_over_time else f"{mark.text} at {at}"
+            at = f"{mark.x:.4g} {self.x_axis.unit}".rstrip()
+            text = f"{mark.text}: {at}"
+            if self.is_over_time:
+                text = f"{self.x_text(mark.x, scale)}: {mark.text}"
             texts.append(f"{number} {text}")
         if self.warm_up_until is not None:
             texts.append("grey: warm-up, which does not count")

@@ -18,12 +18,15 @@ def load_test_figures(found: LoadResult) -> list[LineFigure]:
     if found.largest_rate is not None:
         marks.append(Mark(x=found.largest_rate, text="largest rate that keeps the bound"))
     queues = [
-        Sample(verdict="", x=each.rate or 0.0, value=float(each.queue_max or 0)) for each in trials
+        Sample(verdict=_verdict(each), x=each.rate or 0.0, value=float(each.queue_max or 0))
+        for each in trials
     ]
+    stopped = any(_verdict(each) for each in trials)
     bound = [] if found.bound_ms is None else [_bound(trials, found.bound_ms)]
     return [
         LineFigure(
-            title="Latency of a query, from its arrival on",
+            title="Latency of a query, from its arrival on"
+            + ("; hollow where the trial was stopped or invalid" if stopped else ""),
             x_axis=rates,
             axis=Axis(title="latency", unit="ms", direction="lower"),
             series=[*(_latencies(trials, name) for name in ("p50", "p90", "p99")), *bound],
@@ -90,7 +93,7 @@ def _latencies(trials: list[LoadTrial], name: str) -> Series:
         name=name,
         samples=[
             Sample(
-                verdict="",
+                verdict=_verdict(each),
                 x=each.rate or 0.0,
                 value=getattr(each, f"{name}_ms"),
                 low=getattr(each, f"{name}_low_ms"),
@@ -99,6 +102,11 @@ def _latencies(trials: list[LoadTrial], name: str) -> Series:
             for each in trials
         ],
     )
+
+
+def _verdict(trial: LoadTrial) -> str:
+    """Return how a trial is drawn: numbers of a part of it, or of a late generator, are hollow."""
+    return "" if trial.valid and trial.ended == "complete" else "invalid"
 
 
 def _bound(trials: list[LoadTrial], bound_ms: float) -> Series:

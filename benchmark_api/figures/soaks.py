@@ -19,8 +19,9 @@ _SIGNS = {
 def soak_figures(found: SoakResult) -> list[LineFigure]:
     """Return the figures of a soak on one time axis.
 
-    Each number is that of a window and is drawn at the end of the window. Temperature and clock are
-    left out if the board does not report them.
+    What is of a whole window is drawn at its middle, so that it stands right of a mark at the
+    window's begin; a temperature at the end. Temperature and clock are left out if the board does
+    not report them.
     """
     scale, unit = (_MINUTE_S, "min") if found.duration_s >= _LONG_S else (1.0, "s")
     time = Axis(title="since the begin", unit=unit)
@@ -35,7 +36,7 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
     latencies = [
         Sample(
             verdict="",
-            x=each.end_s / scale,
+            x=_middle_s(each) / scale,
             value=each.p50_ms,
             low=each.p50_low_ms,
             high=each.p50_high_ms,
@@ -51,7 +52,7 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
         (
             "Mean clock of each window",
             Axis(title="clock", unit="MHz"),
-            [(each.end_s, each.clock_mhz) for each in found.windows],
+            [(_middle_s(each), each.clock_mhz) for each in found.windows],
         ),
     ]
     figures = [
@@ -65,8 +66,8 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
     ]
     for title, axis, numbers in sensors:
         samples = [
-            Sample(verdict="", x=end_s / scale, value=value)
-            for end_s, value in numbers
+            Sample(verdict="", x=at_s / scale, value=value)
+            for at_s, value in numbers
             if value is not None
         ]
         if samples:
@@ -80,6 +81,10 @@ def soak_figures(found: SoakResult) -> list[LineFigure]:
                 )
             )
     return figures
+
+
+def _middle_s(window: SoakWindow) -> float:
+    return (window.begin_s + window.end_s) / 2
 
 
 def is_steady(window: SoakWindow, steady: SteadyPart | None) -> bool:

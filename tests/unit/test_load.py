@@ -438,6 +438,16 @@ def test_the_pictures_show_latencies_the_bound_and_the_queue_by_rate(tmp_path: P
     assert [each.name for each in latency.series] == ["p50", "p90", "p99", "bound"]
     assert [each.x for each in queue.series[0].samples] == [25, 40, 41.5, 50]
     assert [each.x for each in latency.marks] == [40]
+    drawn = [each.verdict for each in latency.series[0].samples]
+    assert drawn == ["", "", *drawn[2:]]
+    stopped = a_load()
+    trials = [
+        msgspec.structs.replace(each, ended="queue") if each.rate == 50 else each
+        for each in stopped.trials
+    ]
+    latency, _ = load_test_figures(msgspec.structs.replace(stopped, trials=trials))
+    assert latency.series[0].samples[-1].verdict == "invalid"
+    assert "hollow where the trial was stopped or invalid" in latency.title
     plot_figure([latency, queue], tmp_path / "load.svg")
     ElementTree.parse(tmp_path / "load.svg")
 

@@ -217,6 +217,9 @@ def test_the_pictures_of_a_soak_have_latency_and_temperature_and_no_clock_that_i
     for each in figures:
         ElementTree.fromstring(svg_document(each))
         assert [mark.x for mark in each.marks] == [4.0, 4.0]
+        assert each.remarks[0] == "1 steady from here on: 4 min"
+    windows = [sample.x for sample in figures[0].series[0].samples]
+    assert windows[3] < 4.0 < windows[4], "the first steady window is right of the mark"
     plot_figure(figures, tmp_path / "soak.svg")
     ElementTree.parse(tmp_path / "soak.svg")
 
