@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
+import psutil
 
 from benchmarks.tables import Row, median
 from edgeyard.devices.model import Board, BoardEngine, Host
@@ -272,9 +273,10 @@ def measure_learned(case: Case) -> dict[str, Any]:
 
 
 def _processor_s() -> float:
-    """Return the processor time of this process and of those that it started and that ended."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    """Return the processor time of this process and of those that it started, ended or not."""
+    this = psutil.Process()
+    used = [this.cpu_times(), *(each.cpu_times() for each in this.children())]
+    return sum(each.user + each.system for each in used) + sum(used[0][2:4])
 
 
 def measure_changes(case: Case) -> dict[str, Any]:

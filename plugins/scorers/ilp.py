@@ -13,7 +13,7 @@ from edgeyard.scheduler.framework.protocols import Answer, DetailedScorer, Score
 from edgeyard.scheduler.solvers.assignment import prepare
 from edgeyard.scheduler.solvers.document import Plan, PlanStatus
 from edgeyard.scheduler.solvers.programmes import solve
-from edgeyard.scheduler.solvers.run import Limits, ready
+from edgeyard.scheduler.solvers.run import Limits, start_solver
 from edgeyard.scheduler.solvers.window import Window, plan_scores, plan_seconds, window_of
 
 MAX_JOBS = 500
@@ -92,7 +92,6 @@ class _ProgrammeScorer(PlanScorer):
     def __init__(
         self,
         window: int = 50,
-        solver: str = "cbc",
         time_s: float = 2.0,
         gap: float = 0.005,
         nodes: int = 10_000,
@@ -101,20 +100,17 @@ class _ProgrammeScorer(PlanScorer):
 
         Args:
             window: Benchmarks that are planned together, from the front of the queue.
-            solver: ``cbc`` or ``highs``.
             time_s: After it the solver is killed; never more than 60 % of the scorer's own budget.
             gap: Relative optimality gap that is good enough.
             nodes: Most nodes of the search tree: a bound that does not depend on the machine.
         """
         super().__init__(window)
-        problems = []
-        if why := ready(solver):
-            problems.append(f"solver: {why}")
         if not 0 < time_s <= 60 or not 0 <= gap < 1 or nodes < 1:
-            problems.append("time_s is above 0 and up to 60, gap from 0 to below 1, nodes above 0")
-        if problems:
-            raise ConfigError(problems)
-        self._limits = Limits(solver=solver, time_s=time_s, gap=gap, nodes=nodes)
+            raise ConfigError(
+                ["time_s is above 0 and up to 60, gap from 0 to below 1, nodes above 0"]
+            )
+        start_solver()
+        self._limits = Limits(time_s=time_s, gap=gap, nodes=nodes)
 
     def _scores(self, window: Window, plan: Plan, pairs: Pairs) -> NDArray[np.float32]:
         return plan_scores(window, plan, pairs)

@@ -18,7 +18,7 @@ from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.prediction.timeline import Timeline
 from edgeyard.scheduler.solvers.document import Document
 from edgeyard.scheduler.solvers.programmes import solve
-from edgeyard.scheduler.solvers.run import Limits
+from edgeyard.scheduler.solvers.run import Limits, start_solver
 from edgeyard.scheduler.solvers.window import deadlines_s, user_columns
 
 MAX_PLANNED = 50
@@ -78,6 +78,7 @@ def plan_queue(
         weights=np.array([pending[job].user_priority for job in queue], dtype=np.float64),
         cool_down_s=timeline.policy.cool_down_s,
     )
+    start_solver()
     plan = solve(document, LIMITS)
     planned = np.flatnonzero(plan.board >= 0)
     starts = [

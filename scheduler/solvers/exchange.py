@@ -1,18 +1,20 @@
-"""Programmes over binary variables, as arrays, as bytes for a worker, and as MPS for CBC."""
+"""Programmes over binary variables as arrays, and the answers of the process that solves them."""
 
 from __future__ import annotations
 
-import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-ANSWER = struct.Struct("<4sBBd")
-"""Magic, whether there is a solution, whether it is proven optimal, the bound."""
+if TYPE_CHECKING:
+    from pulp import LpProblem, LpVariable
 
-_MAGIC = b"EYS1"
-_REQUEST = struct.Struct("<4sQQQddQ")
+STARTED = b"+"
+"""What the process writes before its first answer."""
+
 _TOLERANCE = 1e-6
 
 
@@ -36,6 +38,22 @@ class Programme:
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
 
+    @classmethod
+    def of(cls, problem: LpProblem, variables: Sequence[LpVariable]) -> Programme:
+        """Return PuLP's problem, with its variables in this order."""
+        column_of = {variable: column for column, variable in enumerate(variables)}
+        constraints = problem.constraints()
+        right = np.array([-each.constant for each in constraints], np.float64)
+        senses = np.array([each.sense for each in constraints])
+        return cls(
+            costs=np.array([problem.objective.get(each, 0.0) for each in variables], np.float64),
+            rows=np.repeat(np.arange(len(constraints)), [len(each) for each in constraints]),
+            columns=np.array([column_of[x] for each in constraints for x in each], np.intp),
+            entries=np.array([k for each in constraints for k in each.values()], np.float64),
+            lower=np.where(senses < 0, -np.inf, right),
+            upper=np.where(senses > 0, np.inf, right),
+        )
+
     def holds(self, chosen: NDArray[np.bool_]) -> bool:
         """Return whether a solution keeps all constraints, within rounding errors."""
         sums = np.bincount(
@@ -44,36 +62,10 @@ class Programme:
         slack = _TOLERANCE * (1.0 + np.abs(self.upper))
         return bool((sums <= self.upper + slack).all() and (sums >= self.lower - slack).all())
 
-    def as_mps(self) -> str:
-        """Return the programme in the fixed MPS format, variables ``C0``, ``C1``, …"""
-        kinds = np.where(np.isneginf(self.lower), "L", "E").tolist()
-        order = np.lexsort((self.rows, self.columns))
-        lines = ["NAME          EDGEYARD", "ROWS", " N  OBJ"]
-        lines += [f" {kind}  R{row}" for row, kind in enumerate(kinds)]
-        lines.append("COLUMNS")
-        cells = [
-            f"    C{column:<8}R{row:<8}{value:.12g}"
-            for column, row, value in zip(
-                self.columns[order].tolist(),
-                self.rows[order].tolist(),
-                self.entries[order].tolist(),
-                strict=True,
-            )
-        ]
-        starts = np.searchsorted(self.columns[order], np.arange(len(self.costs) + 1)).tolist()
-        for column, cost in enumerate(self.costs.tolist()):
-            lines.append(f"    C{column:<8}{'OBJ':<9}{cost:.12g}")
-            lines += cells[starts[column] : starts[column + 1]]
-        lines.append("RHS")
-        lines += [f"    {'RHS':<9}R{row:<8}{value:.12g}" for row, value in enumerate(self.upper)]
-        lines.append("BOUNDS")
-        lines += [f" BV BND       C{column}" for column in range(len(self.costs))]
-        return "\n".join([*lines, "ENDATA", ""])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SolverAnswer:
-    """What a worker found.
+    """What a solver found.
 
     Attributes:
         chosen: Shape (variables,): which are 1; None: it found nothing.
@@ -85,87 +77,21 @@ class SolverAnswer:
     bound: float
     proven: bool
 
+    def to_bytes(self) -> bytes:
+        """Return what `from_bytes` reads."""
+        chosen = () if self.chosen is None else self.chosen
+        return np.array([self.bound, self.proven, *chosen], np.float64).tobytes()
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolverRequest:
-    """A programme and the limits by the solver's own options."""
+    @classmethod
+    def from_bytes(cls, data: bytes, variables: int) -> SolverAnswer:
+        """Read an answer.
 
-    programme: Programme
-    time_s: float
-    gap: float
-    nodes: int
-
-
-def programme_to_bytes(programme: Programme, *, time_s: float, gap: float, nodes: int) -> bytes:
-    """Return the request that `programme_from_bytes` reads."""
-    head = _REQUEST.pack(
-        _MAGIC,
-        len(programme.costs),
-        len(programme.upper),
-        len(programme.entries),
-        time_s,
-        gap,
-        nodes,
-    )
-    indices = (programme.rows, programme.columns)
-    numbers = (programme.costs, programme.entries, programme.lower, programme.upper)
-    return b"".join(
-        (
-            head,
-            *(each.astype("<i8").tobytes() for each in indices),
-            *(each.astype("<f8").tobytes() for each in numbers),
+        Raises:
+            ValueError: It is none to a programme with this number of variables.
+        """
+        bound, proven, *chosen = np.frombuffer(data, np.float64).tolist()
+        if len(chosen) not in (0, variables) or not {proven, *chosen} <= {0.0, 1.0}:
+            raise ValueError(f"{len(chosen)} values for {variables} variables")
+        return cls(
+            chosen=np.array(chosen, np.bool_) if chosen else None, bound=bound, proven=proven > 0.0
         )
-    )
-
-
-def programme_from_bytes(data: bytes) -> SolverRequest:
-    """Return what `programme_to_bytes` wrote."""
-    _, variables, rows, entries, time_s, gap, nodes = _REQUEST.unpack_from(data)
-    at = _REQUEST.size
-    arrays = []
-    for kind, count in (
-        ("<i8", entries),
-        ("<i8", entries),
-        ("<f8", variables),
-        ("<f8", entries),
-        ("<f8", rows),
-        ("<f8", rows),
-    ):
-        arrays.append(np.frombuffer(data, dtype=kind, count=count, offset=at))
-        at += 8 * count
-    return SolverRequest(
-        programme=Programme(
-            rows=arrays[0],
-            columns=arrays[1],
-            costs=arrays[2],
-            entries=arrays[3],
-            lower=arrays[4],
-            upper=arrays[5],
-        ),
-        time_s=time_s,
-        gap=gap,
-        nodes=nodes,
-    )
-
-
-def answer_to_bytes(answer: SolverAnswer) -> bytes:
-    """Return the bytes that `answer_from_bytes` reads."""
-    head = ANSWER.pack(_MAGIC, answer.chosen is not None, answer.proven, answer.bound)
-    return head + (b"" if answer.chosen is None else answer.chosen.astype(np.uint8).tobytes())
-
-
-def answer_from_bytes(data: bytes, variables: int) -> SolverAnswer:
-    """Return what a worker found.
-
-    Raises:
-        ValueError: It is no answer to a programme with this number of variables.
-    """
-    if len(data) < ANSWER.size or data[:4] != _MAGIC:
-        raise ValueError("not an answer of a solver")
-    _, found, proven, bound = ANSWER.unpack_from(data)
-    values = np.frombuffer(data, dtype=np.uint8, offset=ANSWER.size)
-    if len(values) != (variables if found else 0) or values.max(initial=0) > 1:
-        raise ValueError(f"{len(values)} values for {variables} variables")
-    return SolverAnswer(
-        chosen=values.astype(np.bool_) if found else None, bound=bound, proven=bool(proven)
-    )

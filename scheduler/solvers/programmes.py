@@ -29,8 +29,9 @@ appended in turn, always of the user who has used the least of the own share by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +42,13 @@ from edgeyard.scheduler.solvers.exchange import Programme
 from edgeyard.scheduler.solvers.greedy import append_fairly, append_jobs, greedy
 from edgeyard.scheduler.solvers.run import Limits, SolverResult, run
 
+if TYPE_CHECKING:
+    from pulp import LpAffineExpression
+
 OBJECTIVES = ("completion", "deadlines", "fairness", "run time")
 
 MAX_ENTRIES = 100_000
 """Maximum entries of a programme's constraints; more take too long to write."""
-
-_Row = tuple[NDArray[np.intp], NDArray[np.float64], float, float]
-"""Columns, entries, lower and upper bound."""
 
 
 def solve(document: Document, limits: Limits) -> Plan:
@@ -59,7 +60,7 @@ def solve(document: Document, limits: Limits) -> Plan:
             the status ``greedy``, no gap, and the problem.
 
     Raises:
-        ValueError: There is no such objective or solver.
+        ValueError: There is no such objective.
     """
     if document.objective not in OBJECTIVES:
         raise ValueError(
@@ -95,18 +96,17 @@ def _deadlines(document: Document, limits: Limits) -> Plan:
     cool_down_s = document.cool_down_s
     limit = due[jobs, boards]
 
-    def constraints() -> Iterable[_Row]:
-        for each in _groups(jobs):
-            yield each, np.ones(len(each)), -np.inf, 1.0
-        for each in _groups(boards):
-            each = each[np.argsort(limit[each], kind="stable")]
-            took = document.run_s[jobs[each], boards[each]] + cool_down_s
-            room_s = limit[each] + cool_down_s - document.ready_s[boards[each[0]]]
-            last = np.flatnonzero(np.append(np.diff(limit[each]) > 0.0, True))
-            for end in last[np.cumsum(took)[last] > room_s[last]].tolist():
-                yield each[: end + 1], took[: end + 1], -np.inf, float(room_s[end])
-
-    solved = run(_programme(small * ends - weights, constraints()), limits)
+    model = _Model("deadlines", small * ends - weights)
+    for each in _groups(jobs):
+        model.problem += model.sum(each) <= 1
+    for each in _groups(boards):
+        each = each[np.argsort(limit[each], kind="stable")]
+        took = document.run_s[jobs[each], boards[each]] + cool_down_s
+        room_s = limit[each] + cool_down_s - document.ready_s[boards[each[0]]]
+        last = np.flatnonzero(np.append(np.diff(limit[each]) > 0.0, True))
+        for end in last[np.cumsum(took)[last] > room_s[last]].tolist():
+            model.problem += model.sum(each[: end + 1], took[: end + 1]) <= float(room_s[end])
+    solved = model.solved(limits)
     if solved.chosen is None:
         return greedy(document, solved.problem, solved.seconds)
     chosen = np.flatnonzero(solved.chosen)
@@ -174,20 +174,15 @@ def _fairness(document: Document, limits: Limits) -> Plan:
     scale = max(float(turns.max()), 1e-9)
     small = 1e-4 / (1.0 + float(took.max()) * max_started)
     pairs = np.arange(len(jobs))
-
-    def constraints() -> Iterable[_Row]:
-        for each in (*_groups(jobs), *_groups(boards)):
-            yield each, np.ones(len(each)), -np.inf, 1.0
-        for user in range(len(costs)):
-            mine = np.flatnonzero(document.users[jobs] == user)
-            its = np.flatnonzero(user_of_turn == user) + len(pairs)
-            entries = np.concatenate((np.ones(len(mine)), -np.ones(len(its))))
-            if len(entries):
-                yield np.concatenate((mine, its)), entries, 0.0, 0.0
-        yield pairs, np.ones(len(pairs)), float(max_started), float(max_started)
-
-    objective = np.concatenate((small * took, turns / scale))
-    solved = run(_programme(objective, constraints()), limits)
+    model = _Model("fairness", np.concatenate((small * took, turns / scale)))
+    for each in (*_groups(jobs), *_groups(boards)):
+        model.problem += model.sum(each) <= 1
+    for user in range(len(costs)):
+        mine = np.flatnonzero(document.users[jobs] == user)
+        its = np.flatnonzero(user_of_turn == user) + len(pairs)
+        model.problem += model.sum(mine) == model.sum(its)
+    model.problem += model.sum(pairs) == max_started
+    solved = model.solved(limits)
     if solved.chosen is None:
         return greedy(document, solved.problem, solved.seconds)
     chosen = np.flatnonzero(solved.chosen[: len(pairs)])
@@ -212,16 +207,31 @@ def fairness_costs(document: Document) -> list[NDArray[np.float64]]:
     ]
 
 
-def _programme(costs: NDArray[np.float64], constraints: Iterable[_Row]) -> Programme:
-    rows = list(constraints)
-    return Programme(
-        costs=costs,
-        rows=np.repeat(np.arange(len(rows)), [len(each[0]) for each in rows]),
-        columns=np.concatenate([each[0] for each in rows]),
-        entries=np.concatenate([each[1] for each in rows]),
-        lower=np.array([each[2] for each in rows]),
-        upper=np.array([each[3] for each in rows]),
-    )
+class _Model:
+    """A programme in PuLP over binary variables, which are named by their numbers."""
+
+    def __init__(self, name: str, costs: NDArray[np.float64]) -> None:
+        from pulp import LpBinary, LpProblem
+
+        self.problem = LpProblem(name)
+        self._variables = [
+            self.problem.add_variable(f"x{each}", cat=LpBinary) for each in range(len(costs))
+        ]
+        self.problem += self.sum(np.arange(len(costs)), costs)
+
+    def sum(
+        self, which: NDArray[np.intp], weights: NDArray[np.float64] | None = None
+    ) -> LpAffineExpression:
+        """Return the weighted sum of variables; without weights, how many are 1."""
+        from pulp import LpAffineExpression
+
+        weighted = np.ones(len(which)) if weights is None else weights
+        variables = (self._variables[each] for each in which.tolist())
+        return LpAffineExpression(zip(variables, weighted.tolist(), strict=True))
+
+    def solved(self, limits: Limits) -> SolverResult:
+        """Return what the solver finds within its limits."""
+        return run(Programme.of(self.problem, self._variables), limits)
 
 
 def _plan(

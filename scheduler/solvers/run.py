@@ -1,13 +1,12 @@
-"""Hand a programme to CBC or HiGHS in a process of its own, which is killed when its time is up.
+"""Hand a programme to HiGHS in a process of its own, which is killed when its time is up.
 
 No solver keeps to its time limit at every instant: preprocessing of a large programme does not ask
-the clock. So each solver gets 80 % of its time by its own option, and is killed with all it started
-when the whole time is over. What it printed is read up to a limit, what it wrote is checked, and a
-solver that hangs, crashes, writes nonsense or prints without end costs its time and no more.
+the clock. So HiGHS gets 80 % of the time by its own option, and its process is killed with all it
+started when the whole time is over. What it answers is read up to a limit and checked: a solver
+that hangs, crashes, writes nonsense or writes without end costs its time and no more.
 
-CBC is started for each programme: the program that comes with PuLP. HiGHS is SciPy's; the Python
-process that it runs in is kept for the next programme, because it takes half a second to start, and
-replaced after any fault.
+HiGHS is SciPy's. The Python process that it runs in is kept for the next programme, because it
+takes half a second to start, and replaced after any fault.
 """
 
 from __future__ import annotations
@@ -15,30 +14,20 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import re
-import resource
+import pickle
 import select
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.solvers.exchange import (
-    ANSWER,
-    Programme,
-    answer_from_bytes,
-    programme_to_bytes,
-)
-
-SOLVERS = ("cbc", "highs")
+from edgeyard.scheduler.solvers.exchange import STARTED, Programme, SolverAnswer
 
 MIN_TIME_S = 0.02
 """Minimum time limit; with less no solver is started."""
@@ -49,12 +38,8 @@ MAX_START_S = 30.0
 _SOLVE_SHARE = 0.8
 """Share of the time limit for solving; the rest is for writing the result."""
 
-_MAX_OUTPUT_BYTES = 1 << 20
-"""Maximum bytes that a solver may print; one that prints more is killed."""
-
-_MAX_FILE_BYTES = 16 << 20
-
-_BOUND = re.compile(r"^(?:Lower|Upper) bound:\s+(\S+)", re.MULTILINE)
+_ITEM_BYTES = 8
+"""Of a number in an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +49,13 @@ class Limits:
     One thread and a limit on nodes: unless its time is up a solver gives the same plan each time.
 
     Attributes:
-        solver: ``cbc`` or ``highs``.
         time_s: When it is over, the solver's process is killed.
         gap: Relative, at which a plan is good enough.
         nodes: Of the search tree.
-        command: Program to start instead of the solver's own, with the same protocol. Tests and
-            other builds of the solvers use it.
+        command: Program to start instead of `edgeyard.scheduler.solvers.worker`, with the same
+            protocol.
     """
 
-    solver: str = "cbc"
     time_s: float = 1.0
     gap: float = 0.005
     nodes: int = 10_000
@@ -104,112 +87,58 @@ class _SolverError(Exception):
     """A solver gave no answer; the text says why."""
 
 
-def ready(solver: str) -> str:
-    """Return what keeps the solver from being used; "" where nothing does.
+def start_solver() -> None:
+    """Start the solver's process unless it was started before, and wait until it is ready.
 
-    Loads what solving takes, which is slow once: called when a scorer is made, not in a cycle.
+    So that the time of the first programme, in a cycle, is for solving alone.
     """
-    import scipy.optimize
-    import scipy.sparse  # noqa: F401
+    import pulp  # noqa: F401
 
-    if solver not in SOLVERS:
-        return f"unknown solver {solver!r}: expected one of {', '.join(SOLVERS)}"
-    if solver == "cbc" and not os.access(_cbc_path(), os.X_OK):
-        return f"PuLP's CBC cannot be executed: {_cbc_path()}; use highs"
-    if solver == "highs":
-        _highs.start()
-    return ""
+    _solver.start()
 
 
 def run(programme: Programme, limits: Limits) -> SolverResult:
-    """Solve a programme within its limits; never raises for what a solver does.
-
-    Raises:
-        ValueError: There is no such solver.
-    """
-    if limits.solver not in SOLVERS:
-        raise ValueError(f"unknown solver {limits.solver!r}: expected one of {', '.join(SOLVERS)}")
+    """Solve a programme within its limits; never raises for what a solver does."""
     began = time.monotonic()
     if limits.time_s < MIN_TIME_S:
         return SolverResult(
-            problem=f"a time limit of {limits.time_s:.3g} s is too short to start {limits.solver}"
+            problem=f"a time limit of {limits.time_s:.3g} s is too short to start the solver"
         )
     try:
-        solve = _cbc if limits.solver == "cbc" else _solve_with_highs
-        chosen, bound, proven = solve(programme, limits, began + limits.time_s)
-        value = float(programme.costs[chosen].sum())
-        if not programme.holds(chosen):
-            raise _SolverError(f"{limits.solver} returned a solution that breaks a constraint")
+        answer = _answer(programme, limits, began + limits.time_s)
+        if answer.chosen is None:
+            raise _SolverError("the solver found no plan")
+        if not programme.holds(answer.chosen):
+            raise _SolverError("the solver returned a solution that breaks a constraint")
     except (_SolverError, OSError) as error:
         return SolverResult(seconds=time.monotonic() - began, problem=str(error))
-    gap = abs(value - bound) / max(abs(value), 1e-12)
+    value = float(programme.costs[answer.chosen].sum())
+    gap = abs(value - answer.bound) / max(abs(value), 1e-12)
     return SolverResult(
-        chosen=chosen,
-        optimal=proven or gap <= limits.gap,
+        chosen=answer.chosen,
+        optimal=answer.proven or gap <= limits.gap,
         value=value,
-        gap=0.0 if np.isnan(gap) and proven else gap,
+        gap=0.0 if np.isnan(gap) and answer.proven else gap,
         seconds=time.monotonic() - began,
     )
 
 
-def _cbc_path() -> str:
-    from pulp.apis.coin_api import pulp_cbc_path  # the CBC that PuLP brings
-
-    return str(pulp_cbc_path)
-
-
-def _cbc(
-    programme: Programme, limits: Limits, deadline_s: float
-) -> tuple[NDArray[np.bool_], float, bool]:
-    """Return which variables are 1, the bound (NaN for none), and whether it is proven optimal."""
-    with tempfile.TemporaryDirectory(prefix="edgeyard-cbc-") as folder:
-        model, solution = Path(folder) / "model.mps", Path(folder) / "solution.txt"
-        model.write_text(programme.as_mps())
-        arguments = [
-            *(limits.command or (_cbc_path(),)),
-            str(model),
-            *("-sec", f"{limits.time_s * _SOLVE_SHARE:.3f}", "-timeMode", "elapsed"),
-            *("-ratio", f"{limits.gap:g}", "-maxN", str(limits.nodes), "-threads", "1"),
-            *("-branch", "-solution", str(solution)),
-        ]
-        process = _started(arguments, folder)
-        try:
-            printed = _read_to_end(process, deadline_s)
-        finally:
-            _kill(process)
-        if process.returncode:
-            raise _SolverError(f"cbc ended with status {process.returncode}")
-        if not solution.is_file():
-            raise _SolverError("cbc wrote no solution")
-        with solution.open("rb") as file:
-            written = file.read(_MAX_FILE_BYTES).decode(errors="replace")
-    chosen, proven = _solution_of(written, len(programme.costs))
-    bounds = _BOUND.findall(printed)
+def _answer(programme: Programme, limits: Limits, deadline_s: float) -> SolverAnswer:
+    options = {
+        "time_limit": limits.time_s * _SOLVE_SHARE,
+        "mip_rel_gap": limits.gap,
+        "node_limit": limits.nodes,
+    }
+    variables = len(programme.costs)
+    worker = _Worker(limits.command) if limits.command else _solver
     try:
-        bound = float(bounds[-1]) if bounds else np.nan
-    except ValueError:
-        bound = np.nan
-    return chosen, bound, proven and not bounds
-
-
-def _solution_of(written: str, variables: int) -> tuple[NDArray[np.bool_], bool]:
-    """Read CBC's solution file: a status, then a line for each variable that is not 0."""
-    status, _, rest = written.partition("\n")
-    if "nfeasible" in status or "no integer solution" in status or " - " not in status:
-        raise _SolverError(f"cbc found no plan: {status[:80]!r}")
-    chosen = np.zeros(variables, dtype=np.bool_)
-    for line in rest.splitlines():
-        words = line.replace("**", "").split()
-        try:
-            row, value = int(words[1].removeprefix("C")), float(words[2])
-        except (IndexError, ValueError) as error:
-            raise _SolverError(
-                f"cbc wrote a solution that cannot be read: {line[:80]!r}"
-            ) from error
-        if not 0 <= row < variables:
-            raise _SolverError(f"cbc wrote a variable that does not exist: {line[:80]!r}")
-        chosen[row] = value > 0.5
-    return chosen, status.startswith("Optimal")
+        answered = worker.ask(pickle.dumps((programme, options)), variables, deadline_s)
+        return SolverAnswer.from_bytes(answered, variables)
+    except ValueError as error:
+        raise _SolverError(f"the solver wrote an answer that cannot be read: {error}") from error
+    finally:
+        if limits.command:
+            worker.close()
 
 
 class _Worker:
@@ -223,29 +152,31 @@ class _Worker:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the process, so that it is there when it is needed."""
+        """Start the process unless there is one, and wait until it can solve."""
         with self._lock:
-            self._running()
+            if self._process is None:
+                with contextlib.suppress(_SolverError):  # which the first programme reports
+                    self._await_start(self._running(), time.monotonic() + MAX_START_S)
 
-    def ask(self, request: bytes, size: int, deadline_s: float) -> bytes:
+    def ask(self, request: bytes, variables: int, deadline_s: float) -> bytes:
         """Send a request and return the answer.
 
         Args:
-            request: The programme.
-            size: Of the longest answer.
+            request: The programme and its options.
+            variables: Of the programme.
             deadline_s: By the monotonic clock.
 
         Raises:
             _SolverError: There was none in time.
         """
         if not self._lock.acquire(timeout=max(deadline_s - time.monotonic(), 0.0)):
-            raise _SolverError("highs was solving another programme until the time limit")
+            raise _SolverError("the solver was solving another programme until the time limit")
         try:
             process = self._running()
             self._await_start(process, deadline_s)
             try:
                 _send(process, request, deadline_s)
-                return _receive(process, size, deadline_s)
+                return _receive(process, _ITEM_BYTES * (2 + variables), deadline_s)
             except BaseException:
                 self._stop()
                 self._running()  # ready again for the next programme
@@ -261,12 +192,12 @@ class _Worker:
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
             self._stop()
-            self._process = _started([*self._command], None, asks=True)
+            self._process = _started(self._command)
             self._started_s, self._is_ready = time.monotonic(), False
         return self._process
 
     def _await_start(self, process: subprocess.Popen[bytes], deadline_s: float) -> None:
-        """Wait until the process has started: it sends one byte. One that still starts is kept."""
+        """Wait until the process has started. One that still starts at the deadline is kept."""
         if self._is_ready:
             return
         assert process.stdout is not None
@@ -275,8 +206,8 @@ class _Worker:
         except _SolverError:
             if time.monotonic() - self._started_s > MAX_START_S:
                 self._stop()
-            raise _SolverError("highs had not started before the time limit") from None
-        if os.read(process.stdout.fileno(), 1) != b"+":
+            raise _SolverError("the solver had not started before the time limit") from None
+        if os.read(process.stdout.fileno(), 1) != STARTED:
             self._stop()
             raise _SolverError("the solver's process ended during its start")
         self._is_ready = True
@@ -287,52 +218,23 @@ class _Worker:
             self._process = None
 
 
-_highs = _Worker((sys.executable, "-m", "edgeyard.scheduler.solvers.highs_worker"))
-atexit.register(_highs.close)
+_solver = _Worker((sys.executable, "-m", "edgeyard.scheduler.solvers.worker"))
+atexit.register(_solver.close)
 
 
-def _solve_with_highs(
-    programme: Programme, limits: Limits, deadline_s: float
-) -> tuple[NDArray[np.bool_], float, bool]:
-    """Return the same as `_cbc`."""
-    request = programme_to_bytes(
-        programme, time_s=limits.time_s * _SOLVE_SHARE, gap=limits.gap, nodes=limits.nodes
-    )
-    size = ANSWER.size + len(programme.costs)
-    worker = _Worker(limits.command) if limits.command else _highs
-    try:
-        answered = worker.ask(request, size, deadline_s)
-    finally:
-        if limits.command:
-            worker.close()
-    try:
-        answer = answer_from_bytes(answered, len(programme.costs))
-    except ValueError as error:
-        raise _SolverError(f"highs wrote an answer that cannot be read: {error}") from error
-    if answer.chosen is None:
-        raise _SolverError("highs found no plan")
-    return answer.chosen, answer.bound, answer.proven
-
-
-def _started(
-    arguments: list[str], folder: str | None, *, asks: bool = False
-) -> subprocess.Popen[bytes]:
+def _started(command: tuple[str, ...]) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        arguments,
-        cwd=folder,
-        stdin=subprocess.PIPE if asks else subprocess.DEVNULL,
+        command,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL if asks else subprocess.STDOUT,
+        stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,  # a group of its own, which is killed as a whole
         bufsize=0,
     )
-    if hasattr(resource, "prlimit"):
-        with contextlib.suppress(OSError):  # it has ended already
-            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (_MAX_FILE_BYTES,) * 2)
     for pipe in (process.stdin, process.stdout):
-        if pipe is not None:
-            os.set_blocking(pipe.fileno(), False)
+        assert pipe is not None
+        os.set_blocking(pipe.fileno(), False)
     return process
 
 
@@ -365,30 +267,9 @@ def _wait_for(fd: int, event: int, deadline_s: float) -> None:
         raise _SolverError("the solver was killed at its time limit")
 
 
-def _read_to_end(process: subprocess.Popen[bytes], deadline_s: float) -> str:
-    """Return what the process prints until it ends."""
-    assert process.stdout is not None
-    fd, printed = process.stdout.fileno(), bytearray()
-    while True:
-        _wait_for(fd, select.POLLIN, deadline_s)
-        if not (chunk := os.read(fd, 1 << 16)):
-            break
-        printed += chunk
-        if len(printed) > _MAX_OUTPUT_BYTES:
-            raise _SolverError(
-                f"the solver was killed: it printed more than {_MAX_OUTPUT_BYTES} bytes"
-            )
-    # The end of its output is the end of the process, unless it closed it itself.
-    while process.poll() is None:
-        if time.monotonic() >= deadline_s:
-            raise _SolverError("the solver was killed at its time limit")
-        time.sleep(0.0005)
-    return printed.decode(errors="replace")
-
-
 def _send(process: subprocess.Popen[bytes], data: bytes, deadline_s: float) -> None:
     assert process.stdin is not None
-    fd, left = process.stdin.fileno(), memoryview(struct.pack("<Q", len(data)) + data)
+    fd, left = process.stdin.fileno(), memoryview(data)
     while left:
         _wait_for(fd, select.POLLOUT, deadline_s)
         try:
@@ -410,6 +291,6 @@ def _receive(process: subprocess.Popen[bytes], size: int, deadline_s: float) -> 
         if len(received) == 8 == expected:
             length = struct.unpack("<Q", received)[0]
             if not 0 < length <= size:
-                raise _SolverError("highs wrote an answer that cannot be read")
+                raise _SolverError("the solver wrote an answer that cannot be read")
             expected += length
     return bytes(received[8:])

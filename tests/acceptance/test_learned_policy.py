@@ -64,7 +64,8 @@ def with_a_minute_an_answer(policy: str) -> str:
     """Return a policy in which no answer comes too late, however busy the machine is."""
     changes = {
         "\n[[scorers]]\n": "\n[[scorers]]\nbudget_s = 60.0\n",
-        'solver = "cbc" }': 'solver = "cbc", time_s = 30.0 }',
+        "without one\nweight = 1.0\noptions = { window = 50 }": "\nweight = 1.0\n"
+        "options = { window = 50, time_s = 30.0 }",
     }
     for before, after in changes.items():
         assert before in policy

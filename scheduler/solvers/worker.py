@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
 import struct
 import sys
-from typing import BinaryIO
+from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
 
-from edgeyard.scheduler.solvers.exchange import (
-    SolverAnswer,
-    SolverRequest,
-    answer_to_bytes,
-    programme_from_bytes,
-)
+from edgeyard.scheduler.solvers.exchange import STARTED, Programme, SolverAnswer
 
 
 def main() -> None:
@@ -25,18 +22,18 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, 1)
-    answers.write(b"+")  # started
-    while request := _read(sys.stdin.buffer):
-        answer = answer_to_bytes(solve(programme_from_bytes(request)))
-        answers.write(struct.pack("<Q", len(answer)) + answer)
+    answers.write(STARTED)
+    with suppress(EOFError):
+        while True:
+            answer = solve(*pickle.load(sys.stdin.buffer)).to_bytes()
+            answers.write(struct.pack("<Q", len(answer)) + answer)
 
 
-def solve(request: SolverRequest) -> SolverAnswer:
-    """Return what HiGHS finds within the limits of the request."""
+def solve(programme: Programme, options: Mapping[str, float]) -> SolverAnswer:
+    """Return what HiGHS finds within its options."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array
 
-    programme = request.programme
     shape = (len(programme.upper), len(programme.costs))
     matrix = csr_array((programme.entries, (programme.rows, programme.columns)), shape=shape)
     found = milp(
@@ -44,11 +41,7 @@ def solve(request: SolverRequest) -> SolverAnswer:
         integrality=np.ones(shape[1]),
         bounds=Bounds(0.0, 1.0),
         constraints=LinearConstraint(matrix, programme.lower, programme.upper),
-        options={
-            "time_limit": request.time_s,
-            "mip_rel_gap": request.gap,
-            "node_limit": request.nodes,
-        },
+        options=options,
     )
     bound = getattr(found, "mip_dual_bound", None)
     return SolverAnswer(
@@ -56,11 +49,6 @@ def solve(request: SolverRequest) -> SolverAnswer:
         bound=np.nan if bound is None else float(bound),
         proven=found.status == 0,
     )
-
-
-def _read(stream: BinaryIO) -> bytes:
-    head = stream.read(8)
-    return stream.read(struct.unpack("<Q", head)[0]) if len(head) == 8 else b""
 
 
 if __name__ == "__main__":
