@@ -88,6 +88,7 @@ fuzz: $(STAMP) ## foreign bytes and requests, random each time (minutes); EXAMPL
 	@$(BIN)/python -m tests.fuzz $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))
 
 docs: $(STAMP) ## regenerate the reference pages and schemas
+	@$(BIN)/python -m deploy.job_fields
 	@$(BIN)/python -m deploy.reference
 
 site: $(STAMP) ## the docs as a site with a search, in build/site

@@ -10,6 +10,7 @@ import typer
 
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.schemas import notation
+from edgeyard.benchmark_api.schemas.job_fields import JobFields
 
 Texts = list[str]
 
@@ -21,7 +22,8 @@ def _option(text: str, *names: str, metavar: str | None = None) -> object:
 class JobFlags(TypedDict):
     """Flags of ``submit``, in the order of its help.
 
-    Each sets the field of its name, or one of its `FIELDS_OF_FLAGS`; None: it was not given.
+    Each sets the field of its name, or one of its `FIELDS_OF_FLAGS`; None: it was not given. A
+    number, text or list that has none here gets a flag of its name, by `_add_further_flags`.
     """
 
     model: Annotated[
@@ -202,6 +204,25 @@ FIELDS_OF_FLAGS: Mapping[str, tuple[str, ...]] = {
     "dataset": ("dataset", "dataset_urls"),
 }
 """Fields that flags of other names set."""
+
+_OTHER_FLAGS = {"model_url": "model", "input": "inputs", "dataset_urls": "dataset"}
+"""Flags that state a field, too."""
+
+
+def _add_further_flags() -> None:
+    """Give each field that has none a flag with its name and type."""
+    kinds: Mapping[str, object] = {"bool": bool, "int": int, "float": float, "Sequence[str]": Texts}
+    for name, annotation in JobFields.__annotations__.items():
+        if name in JobFlags.__annotations__ or name in _OTHER_FLAGS:
+            continue
+        stated = annotation.__forward_arg__
+        if not stated.startswith(("Mapping", "Sequence[Mapping")):
+            kind: Any = kinds.get(stated, str)
+            text = _option(f"Field {name} of the job description.")
+            JobFlags.__annotations__[name] = Annotated[kind | None, text]
+
+
+_add_further_flags()
 
 _OF_LISTS: Mapping[str, Callable[[Any], object]] = {
     **notation.PARSERS,

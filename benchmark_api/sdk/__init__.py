@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     Verdict,
     as_json,
 )
+from edgeyard.benchmark_api.schemas.job_fields import JobChanges, JobFields
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.client import Client
 from edgeyard.benchmark_api.sdk.errors import (
@@ -41,7 +42,7 @@ from edgeyard.benchmark_api.sdk.inference import (
     SetOutputs,
 )
 from edgeyard.benchmark_api.sdk.results import Latency, Results, Trust
-from edgeyard.benchmark_api.sdk.submission import Filters, JobChanges, JobFields, UploadedFile
+from edgeyard.benchmark_api.sdk.submission import Filters, UploadedFile
 from edgeyard.devices.metrics import MeasuredMetric, Metric
 from edgeyard.scheduler.model.checks import Pair
 

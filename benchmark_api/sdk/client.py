@@ -59,6 +59,7 @@ from edgeyard.benchmark_api.schemas.answers import (
 )
 from edgeyard.benchmark_api.schemas.answers import Benchmark as BenchmarkAnswer
 from edgeyard.benchmark_api.schemas.answers import Results as ResultsAnswer
+from edgeyard.benchmark_api.schemas.job_fields import JobChanges, JobFields
 from edgeyard.benchmark_api.schemas.matrix import left_out_warnings
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of, gang_of
@@ -84,8 +85,6 @@ from edgeyard.benchmark_api.sdk.submission import (
     SCHEDULE_FIELDS,
     SWEEP,
     Filters,
-    JobChanges,
-    JobFields,
     UploadedFile,
     campaign_of,
     explicit_fields,

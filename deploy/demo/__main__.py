@@ -18,10 +18,10 @@ from rich.table import Table
 
 from deploy.process import Server, start
 from edgeyard.benchmark_api.bootstrap import this_machine
+from edgeyard.benchmark_api.schemas.job_fields import JobFields
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.results import Results
-from edgeyard.benchmark_api.sdk.submission import JobFields
 from edgeyard.testbed import LoopbackNomad, saved, standing
 from edgeyard.testbed.binary import find_nomad
 

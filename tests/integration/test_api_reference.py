@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import jsonschema
 import pytest
 
+from deploy import job_fields
 from deploy.reference import DOCUMENTS, FOLDER
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.schemas.description import description_schema
@@ -26,6 +27,10 @@ def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def test_the_committed_reference_is_current(name: str) -> None:
     committed = (FOLDER / name).read_text("utf-8")
     assert committed == DOCUMENTS[name](), f"{name} is old: run `make docs` and look at the change"
+
+
+def test_the_sdks_fields_are_those_of_the_schema() -> None:
+    assert job_fields.FILE.read_text("utf-8") == job_fields.page(), "run `make docs`"
 
 
 def test_the_server_answers_the_committed_reference(api: Api) -> None:

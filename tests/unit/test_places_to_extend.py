@@ -20,7 +20,7 @@ from tests.contract.test_engine import KITS
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/how-to/extend.md"
 PRODUCT = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "src")
-FOLDERS = (*PRODUCT, "simulator", "training")
+FOLDERS = (*PRODUCT, "simulator", "training", "deploy")
 NEEDED = (
     "an engine",
     "a field of the job description",
@@ -234,9 +234,8 @@ def test_a_job_field_is_accepted_stored_and_applied_to_boards(tree: Tree) -> Non
     schema = "benchmark_api/schemas/description.py"
     field = '    min_cores: int = Field(0, ge=0, le=1024, description="CPU cores of the board.")'
     tree.insert(schema, "JobDescriptionIn", "storage: Size", field)
-    tree.insert("benchmark_api/sdk/submission.py", "JobFields", "storage: ", "    min_cores: int")
-    flag = '    min_cores: Annotated[int | None, _option("CPU cores of the board.")]'
-    tree.insert("benchmark_api/cli/job_flags.py", "class JobFlags", "    storage: ", flag)
+    make_docs = "from deploy.job_fields import FILE, page; FILE.write_text(page())"
+    tree.run(make_docs)
     tree.run(
         """
         import json
