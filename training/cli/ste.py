@@ -165,6 +165,8 @@ def run(
     all registered schedulers to the final decisions, by the same decision core as the server.
     Ctrl-C ends after the last finished episode; --resume goes on with it.
     """
+    import msgspec
+
     from edgeyard.simulator.scenario import scenario_hash
     from edgeyard.training.ste.driver import model_path, new_record
 
@@ -249,12 +251,17 @@ def run(
             err=True,
         )
         raise
+    _answer(record, [msgspec.to_builtins(each) for each in reports], as_json)
+
+
+def _answer(record: dict[str, Any], rounds: list[dict[str, Any]], as_json: bool) -> None:
+    """Print a run that has ended, with the rounds that are shown."""
     if as_json:
-        emit_json({**record, "rounds": [_round_json(each) for each in reports]})
+        emit_json({**record, "rounds": rounds})
         return
-    for report in reports:
-        show(f"Episode {report.episode}, round {report.round}, {report.time_s:.3f} s")
-        show(table([asdict_step(each) for each in report.steps], _STEPS, console().width), "")
+    for each in rounds:
+        show(f"Episode {each['episode']}, round {each['round']}, {each['time_s']:.3f} s")
+        show(table(each["steps"], _STEPS, console().width), "")
     _show(record)
 
 
@@ -289,13 +296,7 @@ def _run_at(
         reports = [] if shown is ShownSteps.NONE else runs.rounds(run_id)
     if shown is ShownSteps.FIRST:
         del reports[1:]
-    if as_json:
-        emit_json({**found, "rounds": reports})
-    else:
-        for report in reports:
-            show(f"Episode {report['episode']}, round {report['round']}, {report['time_s']:.3f} s")
-            show(table(report["steps"], _STEPS, console().width), "")
-        _show(found)
+    _answer(found, reports, as_json)
     if found["state"] != "completed":
         raise Unavailable(f"run {run_id} is {found['state']}: {found['problem'] or 'by request'}")
 
@@ -617,20 +618,6 @@ def _keep(
     advanced(share)
     if shown is ShownSteps.ALL or (shown is ShownSteps.FIRST and not reports):
         reports.append(report)
-
-
-def asdict_step(step: Any) -> Row:
-    """Return a step as a row."""
-    import msgspec
-
-    found: Row = msgspec.to_builtins(step)
-    return found
-
-
-def _round_json(report: RoundReport) -> object:
-    import msgspec
-
-    return msgspec.to_builtins(report)
 
 
 def _done(row: Row) -> int:

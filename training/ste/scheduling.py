@@ -26,7 +26,7 @@ from edgeyard.scheduler.engine.rewards import outcome_rewards
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.framework.runner import CallKind, PluginCall
+from edgeyard.scheduler.framework.runner import CallKind, Fault, PluginCall
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.twin.document import (
     TwinData,
@@ -37,7 +37,7 @@ from edgeyard.scheduler.twin.document import (
 from edgeyard.simulator.lab.world import MAX_HISTORY
 from edgeyard.simulator.learning import SimulatedLearning
 from edgeyard.simulator.wording import count_of
-from edgeyard.training.ste.node_pass import NodePass, decide_on_nodes
+from edgeyard.training.ste.node_pass import decide_on_nodes
 from edgeyard.training.ste.steps import (
     Decision,
     Notice,
@@ -122,6 +122,49 @@ class _Run:
     ended: set[str] = field(default_factory=set)
     node_weights: Mapping[str, float] = field(default_factory=dict)
     episode: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    """What steps 7 to 13 did.
+
+    Attributes:
+        plugins: That decided.
+        times: When each step but the 12th began and ended.
+        jobs: Number of jobs in the queue.
+        queue: The first ones.
+        pools: Eligible nodes of the first ones.
+        eligible: Number of jobs with an eligible node.
+        pairs: What was sent to the schedulers, in words.
+        proposals: The newest answer of each scheduler.
+        problems: Why schedulers did not answer, by name.
+        fallback: The policy's fallback decided.
+        rewarded: Step 12.
+        outcomes: Rewards of placements that have ended, by job.
+        weights: After step 12, by scheduler.
+        calls: Plugins in the order of their first calls.
+    """
+
+    plugins: Plugins
+    times: Mapping[int, tuple[float, float]]
+    jobs: int
+    queue: Sequence[Mapping[str, object]]
+    pools: Sequence[Mapping[str, object]]
+    eligible: int
+    pairs: str
+    proposals: Sequence[Proposal]
+    problems: Mapping[str, str]
+    fallback: bool
+    decisions: list[Decision]
+    waiting: dict[str, str]
+    rewarded: StepEntry
+    rewards: dict[str, float]
+    weights: dict[str, float]
+    faults: Sequence[Fault]
+    calls: list[str]
+    stopped: list[StoppedJob] = field(default_factory=list)
+    never: list[str] = field(default_factory=list)
+    outcomes: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class SchedulerController:
@@ -220,7 +263,6 @@ class SchedulerController:
         return self._trainer
 
     def _round(self, notice: Notice, run: _Run, trainer: Trainer | None) -> Round:
-        policy, plugins = self._policy, self._plugins
         log = StepLog(self._monotonic_s, self._wall)
         with log.observe(6) as pulled:
             data = self._twin.pull(notice.version)
@@ -230,8 +272,51 @@ class SchedulerController:
                 version=notice.version,
                 source=data.source,
             )
-        if data.elapsed_s is not None:
-            return self._round_on_nodes(notice, run, trainer, data, log)
+        plugins = self._plugins
+        if trainer is not None:
+            plugins = trainer.exploring_plugins(plugins)
+        elif notice.judged:
+            plugins = self._judge(notice).evaluated_plugins(plugins, notice.judged)
+        decide_in = self._on_boards if data.elapsed_s is None else self._on_nodes
+        did = decide_in(notice, run, trainer, plugins, data, log)
+        _add_steps(log, did)
+        learned: Mapping[str, float] = {}
+        if trainer is not None and notice.ended:
+            learned = trainer.finish_episode()
+        did.rewarded.report(
+            _named(did.rewards) or "nothing was compared",
+            rewards=did.rewards,
+            outcomes=did.outcomes,
+            weights=did.weights,
+            trained=dict(learned),
+        )
+        return Round(
+            run=notice.run,
+            episode=notice.episode,
+            round=notice.round,
+            version=notice.version,
+            steps=log.steps(),
+            decisions=did.decisions,
+            stopped=did.stopped,
+            waiting=did.waiting,
+            never=did.never,
+            rewards=did.rewards,
+            weights=did.weights,
+            faults={each.plugin: str(each) for each in reversed(did.faults)},
+            calls=did.calls,
+        )
+
+    def _on_boards(
+        self,
+        notice: Notice,
+        run: _Run,
+        trainer: Trainer | None,
+        plugins: Plugins,
+        data: TwinData,
+        log: StepLog,
+    ) -> _Pass:
+        """Decide on boards, which take one job each, by the live service's core."""
+        policy = self._policy
         if notice.episode != run.episode:
             run.episode, run.ended, run.history = notice.episode, set(), History()
             run.learning.forget()  # jobs of another episode have their names
@@ -239,12 +324,8 @@ class SchedulerController:
         run.history = run.history.extended(ended, max_runs=MAX_HISTORY)
         given = cycle_input(data, runs=run.history)
         outcomes = self._outcomes(ended, run) if trainer is None else {}
-        known = run.learning.recall(given.knowledge, policy, plugins, given.now)
+        known = run.learning.recall(given.knowledge, policy, self._plugins, given.now)
         given = replace(given, knowledge=known)
-        if trainer is not None:
-            plugins = trainer.exploring_plugins(plugins)
-        elif notice.judged:
-            plugins = self._judge(notice).evaluated_plugins(plugins, notice.judged)
         rewarded, rewards = StepEntry(12, math.nan), dict[str, float]()
 
         def reward(found: Mapping[str, float]) -> None:
@@ -254,21 +335,51 @@ class SchedulerController:
 
         began_s = self._monotonic_s()
         result = decide(given, policy, plugins, monotonic_s=self._monotonic_s, rewarded=reward)
-        _add_decision_steps(log, result, began_s, rewarded, self._monotonic_s())
+        ended_s = self._monotonic_s()
         if trainer is None:  # the model that is trained decides alone: no weights are learned
             run.learning.keep(policy, plugins, result, given.now)
-        learned: Mapping[str, float] = {}
-        if trainer is not None and notice.ended:
-            learned = trainer.finish_episode()
         weights = run.learning.weights(policy, plugins)
         run.learning.scoring.last_rounds.clear()
-        _report_rewards(rewarded, rewards, outcomes, weights, learned)
-        return Round(
-            run=notice.run,
-            episode=notice.episode,
-            round=notice.round,
-            version=notice.version,
-            steps=log.steps(),
+        times = _Times(result.calls, began_s, rewarded)
+        decided = result.decided
+        batch, scores, uids = decided.batch, decided.scores, decided.snapshot.uids
+        order = decided.order.tolist()
+        pools = []
+        for job in order[:_MAX_LISTED]:
+            nodes = np.flatnonzero(decided.feasibility.fits[batch.class_of_job[job]])
+            pools.append(
+                {
+                    "job_id": decided.pending[job].benchmark_id,
+                    "nodes": len(nodes),
+                    "eligible": [uids[node] for node in nodes[:_MAX_LISTED].tolist()],
+                }
+            )
+        return _Pass(
+            plugins=decided.plugins,
+            times={
+                7: (began_s, times.ordered_s),
+                8: (times.ordered_s, times.filtered_s),
+                9: (times.filtered_s, times.asked_s),
+                10: (times.asked_s, times.answered_s),
+                11: (times.answered_s, times.compared_s),
+                13: (rewarded.ended_s, ended_s),
+            },
+            jobs=len(order),
+            queue=[
+                {
+                    "job_id": decided.pending[job].benchmark_id,
+                    "priority": int(decided.priorities.values[job]),
+                    "age_s": round(float(decided.queue.ages_s[job]), 3),
+                    "partly_running": bool(decided.queue.partly_running[job]),
+                }
+                for job in order[:_MAX_LISTED]
+            ],
+            pools=pools,
+            eligible=int(decided.feasibility.fits[batch.class_of_job].any(axis=1).sum()),
+            pairs=f"{count_of(len(scores.pairs), 'pair')} of job class and node",
+            proposals=scores.proposals,
+            problems=scores.absent,
+            fallback=bool(result.fallback),
             decisions=_decisions(result),
             stopped=[
                 StoppedJob(
@@ -278,66 +389,97 @@ class SchedulerController:
             ],
             waiting={name: reason.sentence for name, reason in result.waiting.items()},
             never=sorted(result.never),
+            rewarded=rewarded,
             rewards=rewards,
+            outcomes=outcomes,
             weights=weights,
-            faults={
-                each.plugin: str(each) for each in reversed((*result.faults, *result.overruns))
-            },
+            faults=(*result.faults, *result.overruns),
             calls=list(result.seconds),
         )
 
-    def _round_on_nodes(
-        self, notice: Notice, run: _Run, trainer: Trainer | None, data: TwinData, log: StepLog
-    ) -> Round:
-        """Do steps 7 to 13 where jobs take parts of nodes."""
-        policy, plugins = self._policy, self._plugins
+    def _on_nodes(
+        self,
+        notice: Notice,
+        run: _Run,
+        trainer: Trainer | None,
+        plugins: Plugins,
+        data: TwinData,
+        log: StepLog,
+    ) -> _Pass:
+        """Decide on nodes, of which jobs take parts."""
         first = notice.episode != run.episode
         if first:
             run.episode, run.node_weights = notice.episode, {}
-        if trainer is not None:
-            plugins = trainer.exploring_plugins(plugins)
-        elif notice.judged:
-            plugins = self._judge(notice).evaluated_plugins(plugins, notice.judged)
-        rewarded: list[tuple[float, float]] = []
-
-        def reward(rewards: Mapping[str, float]) -> None:
-            now_s = self._monotonic_s()
-            rewarded.append((now_s, now_s))
-
+        rewarded: list[float] = []
         began_s = self._monotonic_s()
         result = decide_on_nodes(
             data,
-            policy,
+            self._policy,
             plugins,
             weights=run.node_weights,
             monotonic_s=self._monotonic_s,
-            rewarded=reward,
+            rewarded=lambda rewards: rewarded.append(self._monotonic_s()),
             first=first,
             by_plugins=trainer is not None or bool(notice.judged),
         )
         if trainer is None and not notice.judged:
             run.node_weights = result.weights
-        learned: Mapping[str, float] = {}
         rewards = _rewards(result.rewards, trainer, data)
-        if trainer is not None and notice.ended:
-            learned = trainer.finish_episode()
-        weights = {
-            role.scorer.name: result.weights.get(role.scorer.name, role.weight)
-            for role in plugins.scorers
-        }
-        _add_node_steps(log, result, plugins, data, began_s, rewarded, self._monotonic_s())
-        _report_rewards(log.entry(12), rewards, {}, weights, learned)
-        return Round(
-            run=notice.run,
-            episode=notice.episode,
-            round=notice.round,
-            version=notice.version,
-            steps=log.steps(),
+        ended_s = self._monotonic_s()
+        filtered = result.span(CallKind.ADMIT, CallKind.LEDGER)
+        filtered = filtered or (result.ordered_s, result.ordered_s)
+        scored = result.span(CallKind.SCORE) or (filtered[1], filtered[1])
+        compared = result.span(CallKind.EVALUATE) or (scored[1], scored[1])
+        began = rewarded[0] if rewarded else compared[1]
+        combined = result.span(CallKind.COMBINE) or (began, began)
+        pairs = sum(len(each.eligible) for _, each in result.choices if each.scores is not None)
+        now_s = data.elapsed_s or 0.0
+        return _Pass(
+            plugins=plugins,
+            times={
+                7: (began_s, result.ordered_s),
+                8: filtered,
+                9: (min(filtered[1], scored[0]), scored[0]),
+                10: scored,
+                11: compared,
+                13: (combined[0], ended_s),
+            },
+            jobs=len(result.queue),
+            queue=[
+                {
+                    "job_id": each.name,
+                    "priority": PRIORITY,
+                    "age_s": round(now_s - (each.parts.submit_s if each.parts else 0.0), 3),
+                    "partly_running": False,
+                }
+                for each in result.queue[:_MAX_LISTED]
+            ],
+            pools=[
+                {
+                    "job_id": job.name,
+                    "nodes": len(each.eligible),
+                    "eligible": [
+                        data.nodes[row].id for row in each.eligible[:_MAX_LISTED].tolist()
+                    ],
+                }
+                for job, each in result.choices[:_MAX_LISTED]
+            ],
+            eligible=sum(len(each.eligible) > 0 for _, each in result.choices),
+            pairs=f"{count_of(pairs, 'pair')} of job and node",
+            proposals=list({each.scorer: each for each in result.proposals()}.values()),
+            problems={each.plugin: str(each) for each in reversed(result.faults)},
+            fallback=any(
+                each.scores is not None and each.scores.fallback for _, each in result.choices
+            ),
             decisions=result.decisions,
             waiting=result.waiting,
+            rewarded=log.add(12, began, began),
             rewards=rewards,
-            weights=weights,
-            faults={each.plugin: str(each) for each in reversed(result.faults)},
+            weights={
+                role.scorer.name: result.weights.get(role.scorer.name, role.weight)
+                for role in plugins.scorers
+            },
+            faults=result.faults,
             calls=list(dict.fromkeys(each.plugin for each in result.calls)),
         )
 
@@ -366,200 +508,52 @@ def _rewards(
     return dict(found) if trainer is None else {trainer.name: trainer.add_state(data)}
 
 
-def _report_rewards(
-    entry: StepEntry,
-    rewards: Mapping[str, float],
-    outcomes: Mapping[str, Mapping[str, float]],
-    weights: Mapping[str, float],
-    trained: Mapping[str, float],
-) -> None:
-    entry.report(
-        _named(rewards) or "nothing was compared",
-        rewards=dict(rewards),
-        outcomes=outcomes,
-        weights=weights,
-        trained=dict(trained),
-    )
-
-
-def _add_decision_steps(
-    log: StepLog, result: CycleResult, began_s: float, rewarded: StepEntry, ended_s: float
-) -> None:
-    """Add what the decision core did, with the times at which it called its plugins.
-
-    Args:
-        log: Gets steps 7 to 11 and 13.
-        result: With the calls.
-        began_s: When the decision began.
-        rewarded: Step 12, which was observed within the decision.
-        ended_s: When the decision had been made.
-    """
-    times = _Times(result.calls, began_s, rewarded)
-    decided = result.decided
-    batch, scores, plugins = decided.batch, decided.scores, decided.plugins
-    order = decided.order.tolist()
-    queue = [
-        {
-            "job_id": decided.pending[job].benchmark_id,
-            "priority": int(decided.priorities.values[job]),
-            "age_s": round(float(decided.queue.ages_s[job]), 3),
-            "partly_running": bool(decided.queue.partly_running[job]),
-        }
-        for job in order[:_MAX_LISTED]
-    ]
-    uids = decided.snapshot.uids
-    pools = []
-    for job in order[:_MAX_LISTED]:
-        nodes = np.flatnonzero(decided.feasibility.fits[batch.class_of_job[job]])
-        pools.append(
-            {
-                "job_id": decided.pending[job].benchmark_id,
-                "nodes": len(nodes),
-                "eligible": [uids[node] for node in nodes[:_MAX_LISTED].tolist()],
-            }
-        )
-    by_name = {each.scorer: each for each in scores.proposals}
-    sent = [
-        {
-            "scheduler": role.scorer.name,
-            "kind": role.scorer.kind.value,
-            "objective": role.scorer.objective,
-            "answered": role.scorer.name in by_name,
-            "problem": scores.absent.get(role.scorer.name, ""),
-        }
-        for role in plugins.scorers
-    ]
-    converted = [_converted(each) for each in scores.proposals]
-    answered = sum(bool(each["answered"]) for each in sent)
-    placed = len(result.placements)
-    eligible = int(decided.feasibility.fits[batch.class_of_job].any(axis=1).sum())
-    log.add(7, began_s, times.ordered_s).report(
-        f"{count_of(len(order), 'job')} by {plugins.queue_policy.name}",
+def _add_steps(log: StepLog, did: _Pass) -> None:
+    """Add steps 7 to 11 and 13 to the log."""
+    plugins, jobs, times = did.plugins, count_of(did.jobs, "job"), did.times
+    placed = len(did.decisions)
+    log.add(7, *times[7]).report(
+        f"{jobs} by {plugins.queue_policy.name}",
         policy=plugins.queue_policy.name,
-        jobs=len(order),
-        queue=queue,
+        jobs=did.jobs,
+        queue=did.queue,
     )
-    log.add(8, times.ordered_s, times.filtered_s).report(
-        f"{eligible} of {count_of(len(order), 'job')} with an eligible node, by "
+    log.add(8, *times[8]).report(
+        f"{did.eligible} of {jobs} with an eligible node, by "
         f"{count_of(len(plugins.filters), 'filter')}",
         filters=[each.name for each in plugins.filters],
-        pools=pools,
+        pools=did.pools,
     )
-    log.add(9, times.filtered_s, times.asked_s).report(
-        f"{count_of(len(scores.pairs), 'pair')} of job class and node to "
-        f"{count_of(len(sent), 'scheduler')}, {answered} answered",
-        schedulers=sent,
-    )
-    log.add(10, times.asked_s, times.answered_s).report(
-        _wrapped(scores.proposals), answers=converted, fallback=result.fallback
-    )
-    _report_comparison(log.add(11, times.answered_s, times.compared_s), plugins)
-    log.add(13, rewarded.ended_s, ended_s).report(
-        f"aggregator {plugins.aggregator.name}: {placed} placed, {len(order) - placed} wait",
-        aggregator=plugins.aggregator.name,
-        placed=placed,
-    )
-
-
-def _add_node_steps(
-    log: StepLog,
-    result: NodePass,
-    plugins: Plugins,
-    data: TwinData,
-    began_s: float,
-    rewarded: Sequence[tuple[float, float]],
-    ended_s: float,
-) -> None:
-    """Add what a pass on nodes did: steps 7 to 13; 12 without its results.
-
-    Args:
-        log: Gets the steps.
-        result: What the pass did.
-        plugins: That decided.
-        data: The state.
-        began_s: When the pass began.
-        rewarded: When rewards reached the models, and until when.
-        ended_s: When all had been decided.
-    """
-    now_s = data.elapsed_s or 0.0
-    log.add(7, began_s, result.ordered_s).report(
-        f"{count_of(len(result.queue), 'job')} by {plugins.queue_policy.name}",
-        policy=plugins.queue_policy.name,
-        jobs=len(result.queue),
-        queue=[
-            {
-                "job_id": each.name,
-                "priority": PRIORITY,
-                "age_s": round(now_s - (each.parts.submit_s if each.parts else 0.0), 3),
-                "partly_running": False,
-            }
-            for each in result.queue[:_MAX_LISTED]
-        ],
-    )
-    pools = [
-        {
-            "job_id": job.name,
-            "nodes": len(each.eligible),
-            "eligible": [data.nodes[row].id for row in each.eligible[:_MAX_LISTED].tolist()],
-        }
-        for job, each in result.choices[:_MAX_LISTED]
-    ]
-    eligible = sum(len(each.eligible) > 0 for _, each in result.choices)
-    filtered = result.span(CallKind.ADMIT, CallKind.LEDGER) or (result.ordered_s, result.ordered_s)
-    log.add(8, *filtered).report(
-        f"{eligible} of {count_of(len(result.queue), 'job')} with an eligible node, by "
-        f"{count_of(len(plugins.filters), 'filter')}",
-        filters=[each.name for each in plugins.filters],
-        pools=pools,
-    )
-    scored = result.span(CallKind.SCORE) or (filtered[1], filtered[1])
-    proposals = result.proposals()
-    answered = {each.scorer for each in proposals}
-    problems = {each.plugin: str(each) for each in reversed(result.faults)}
+    answered = {each.scorer for each in did.proposals}
     sent = [
         {
             "scheduler": role.scorer.name,
             "kind": role.scorer.kind.value,
             "objective": role.scorer.objective,
             "answered": role.scorer.name in answered,
-            "problem": problems.get(role.scorer.name, ""),
+            "problem": did.problems.get(role.scorer.name, ""),
         }
         for role in plugins.scorers
     ]
-    pairs = sum(len(each.eligible) for _, each in result.choices if each.scores is not None)
     known = sum(bool(each["answered"]) for each in sent)
-    log.add(9, min(filtered[1], scored[0]), scored[0]).report(
-        f"{count_of(pairs, 'pair')} of job and node to {count_of(len(sent), 'scheduler')}, "
-        f"{known} answered",
-        schedulers=sent,
+    log.add(9, *times[9]).report(
+        f"{did.pairs} to {count_of(len(sent), 'scheduler')}, {known} answered", schedulers=sent
     )
-    newest = {each.scorer: each for each in proposals}
-    log.add(10, *scored).report(
-        _wrapped(list(newest.values())),
-        answers=[_converted(each) for each in newest.values()],
-        fallback=any(
-            each.scores is not None and each.scores.fallback for _, each in result.choices
-        ),
+    log.add(10, *times[10]).report(
+        _wrapped(did.proposals),
+        answers=[_converted(each) for each in did.proposals],
+        fallback=did.fallback,
     )
-    compared = result.span(CallKind.EVALUATE) or (scored[1], scored[1])
-    _report_comparison(log.add(11, *compared), plugins)
-    began = rewarded[0][0] if rewarded else compared[1]
-    log.add(12, began, began + sum(end - begin for begin, end in rewarded))
-    combined = result.span(CallKind.COMBINE) or (began, began)
-    placed = len(result.decisions)
-    log.add(13, combined[0], ended_s).report(
-        f"aggregator {plugins.aggregator.name}: {placed} placed, {len(result.queue) - placed} wait",
-        aggregator=plugins.aggregator.name,
-        placed=placed,
-    )
-
-
-def _report_comparison(step: StepEntry, plugins: Plugins) -> None:
     evaluator, fallback = plugins.evaluator, plugins.fallback
-    step.report(
+    log.add(11, *times[11]).report(
         f"evaluator {evaluator.name}" if evaluator else "no evaluator in the policy",
         evaluator=evaluator.name if evaluator else None,
         fallback=fallback.name if fallback else None,
+    )
+    log.add(13, *times[13]).report(
+        f"aggregator {plugins.aggregator.name}: {placed} placed, {did.jobs - placed} wait",
+        aggregator=plugins.aggregator.name,
+        placed=placed,
     )
 
 
