@@ -9,18 +9,21 @@ from typing import Any
 
 from typer.main import get_command
 
-from deploy import count_lines, guarantees
+from deploy import (
+    cli_page,
+    count_lines,
+    features_page,
+    guarantees,
+    sdk_page,
+    settings_page,
+)
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.job_flags import FIELDS_OF_FLAGS, JobFlags
-from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
-from edgeyard.benchmark_api.sdk.reference import page as sdk_page
-from edgeyard.benchmark_api.settings import settings_page
 from edgeyard.devices.attributes import ENGINE_MEANINGS, MEANINGS, meaning
 from edgeyard.devices.inventory_file import inventory_schema
 from edgeyard.devices.metrics import STANDARD_METRICS, standard_metrics
-from edgeyard.scheduler.learning.features import features_page
 from edgeyard.scheduler.solvers.document import DOCUMENT_SCHEMA, PLAN_SCHEMA
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
@@ -270,10 +273,10 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "inventory.schema.json": lambda: _json(inventory_schema()),
     "ilp-document.schema.json": lambda: _json(DOCUMENT_SCHEMA),
     "ilp-plan.schema.json": lambda: _json(PLAN_SCHEMA),
-    "features.md": features_page,
-    "settings.md": settings_page,
-    "cli.md": cli_page,
-    "sdk.md": sdk_page,
+    "features.md": features_page.page,
+    "settings.md": settings_page.page,
+    "cli.md": cli_page.page,
+    "sdk.md": sdk_page.page,
     "authorization.md": _authorization,
     "attributes.md": _attributes,
     "metrics.md": _metrics,

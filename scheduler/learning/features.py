@@ -35,7 +35,7 @@ from edgeyard.scheduler.prediction.estimates import FailureCauses, PastPairs, Ru
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_LIMIT = 8.0
+MAX_VALUE = 8.0
 """Normalised values are clipped to it, so that models do not extrapolate far."""
 
 
@@ -434,7 +434,7 @@ def features_version(names: Iterable[str]) -> str:
         names: Of inputs that are `known`, in any order, ``column?`` too.
     """
     columns = sorted({name.removesuffix("?") for name in names})
-    text = "\n".join([f"{_LIMIT:g}", *(f"{name} {_column(name).digest}" for name in columns)])
+    text = "\n".join([f"{MAX_VALUE:g}", *(f"{name} {_column(name).digest}" for name in columns)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -503,28 +503,5 @@ def _normalised(values: Floats, wanted: Input) -> NDArray[np.float32]:
         return (~np.isnan(values)).astype(np.float32)
     if wanted.default is not None:
         values = np.where(np.isnan(values), wanted.default, values)
-    scaled = np.clip((values - wanted.mean) / wanted.scale, -_LIMIT, _LIMIT)
+    scaled = np.clip((values - wanted.mean) / wanted.scale, -MAX_VALUE, MAX_VALUE)
     return np.where(np.isnan(scaled), 0.0, scaled).astype(np.float32)
-
-
-def features_page() -> str:
-    """Return the columns as Markdown, for the reference."""
-    lines = [
-        "# Columns for models",
-        "",
-        "A manifest names those that its model takes, in order. `<column>?` is 1 where the column",
-        "has a value, 0 where it is missing. A value becomes `(value - mean) / scale`, cut at",
-        f"{_LIMIT:g}; a missing one becomes 0. The digest states what a column computes:",
-        "`features` of a manifest is made of the digests of its columns.",
-        "",
-        "`extra.NAME` is the number of that name in the `extra` of a job description, a value a",
-        "class. Its input states `default = NUMBER` or `required = true`.",
-        "",
-        "| column | one value a | meaning | digest |",
-        "| --- | --- | --- | --- |",
-        *(
-            f"| `{name}` | {each.along} | {each.meaning} | `{each.digest}` |"
-            for name, each in COLUMNS.items()
-        ),
-    ]
-    return "\n".join([*lines, ""])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from deploy import device_protocol as generate
 from edgeyard.devices.edgedevice.hclog import HclogFormatter
-from edgeyard.devices.edgedevice.proto import generate
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board, LocalSlice, SshAddress
 from edgeyard.devices.probe import Finding, Prober
@@ -33,7 +33,7 @@ def test_the_generated_code_is_what_the_proto_files_make(tmp_path: Path) -> None
     }
     for name in names:
         assert (tmp_path / name).read_text() == (generate.FOLDER / name).read_text(), (
-            f"{name}: run python -m edgeyard.devices.edgedevice.proto.generate"
+            f"{name}: run python -m deploy.device_protocol"
         )
 
 

@@ -1,6 +1,6 @@
 """Makes ``*_pb2`` from the ``.proto`` files.
 
-``python -m edgeyard.devices.edgedevice.proto.generate`` needs grpcio-tools, which only
+``python -m deploy.device_protocol`` needs grpcio-tools, which only
 development has. What it makes asks for a protobuf at least as new as the one that made it: the
 ``edgedevice`` extra says which.
 """
@@ -8,10 +8,10 @@ development has. What it makes asks for a protobuf at least as new as the one th
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Sequence
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).parents[1] / "devices/edgedevice/proto"
 _PACKAGE = Path("edgeyard/devices/edgedevice/proto")
 
 
