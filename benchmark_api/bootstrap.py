@@ -61,7 +61,6 @@ from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock, boot_i
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.local.shim import tied
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster, NomadView
-from edgeyard.scheduler.clusters.nomad.batches import NomadBatches
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.canaries import SHIPPED
@@ -105,7 +104,6 @@ from edgeyard.scheduler.ports import (
     UnitOfWork,
     UrlFetcher,
 )
-from edgeyard.scheduler.ports.batches import BatchCluster
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
 from edgeyard.scheduler.store import SqlStore
@@ -798,11 +796,6 @@ def nomad_access(settings: Settings) -> NomadAccess:
         connections=cluster.connections,
         timeout_s=cluster.timeout_s,
     )
-
-
-def open_batches(settings: Settings) -> BatchCluster:
-    """Return the cluster that runs batch jobs which need no board: Nomad."""
-    return NomadBatches(nomad_access(settings))
 
 
 def nomad_findings(

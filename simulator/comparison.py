@@ -26,7 +26,6 @@ from edgeyard.scheduler.figures.metrics import (
     compare,
     mean_interval,
     measure,
-    time_mean,
 )
 from edgeyard.simulator.runs import FAULTED, LOST, STATUSES, SimulatedRun
 
@@ -366,3 +365,28 @@ def _common(
     found = [(row, row_of[each]) for row, each in enumerate(first.tolist()) if each in row_of]
     pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
     return pairs[:, 0], pairs[:, 1]
+
+
+def time_means(time_s: Floats, values: NDArray[np.generic], edges: Floats) -> Floats:
+    """Return the means between edges of a series whose values hold until the next time.
+
+    Args:
+        time_s: Ascending; before the first the value is 0.
+        values: Shape as ``time_s``.
+        edges: Shape (means + 1,), ascending, seconds.
+    """
+    if not len(time_s):
+        return np.zeros(len(edges) - 1)
+    height = values.astype(np.float64)
+    integral = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(time_s))])
+    row = np.searchsorted(time_s, edges, side="right") - 1
+    known = np.maximum(row, 0)
+    area = np.where(row < 0, 0.0, integral[known] + height[known] * (edges - time_s[known]))
+    return np.asarray(np.diff(area) / np.diff(edges), dtype=np.float64)
+
+
+def time_mean(time_s: Floats, values: NDArray[np.generic], from_s: float, to_s: float) -> float:
+    """Return the mean of such a series between two times; NaN: there is none, or no time."""
+    if not len(time_s) or not from_s < to_s:
+        return float("nan")
+    return float(time_means(time_s, values, np.array([from_s, to_s]))[0])

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.scheduler.kernel.queue_inputs import INPUTS, NAMES
-from edgeyard.scheduler.learning.queue_model import QueueManifest, queue_onnx
+from edgeyard.scheduler.learning.onnx_file import onnx_file
+from edgeyard.scheduler.learning.queue_model import QueueManifest
 
 
 def export_queue(
@@ -35,7 +36,7 @@ def queue_model(
     """Return the manifest and the ONNX file; see `export_queue` for arguments."""
     layer = weights[: (INPUTS + 1) * hidden].reshape(hidden, INPUTS + 1)
     rest = weights[(INPUTS + 1) * hidden :]
-    data = queue_onnx(layer[:, :INPUTS], layer[:, INPUTS], rest[:hidden], rest[hidden:])
+    data = _queue_onnx(layer[:, :INPUTS], layer[:, INPUTS], rest[:hidden], rest[hidden:])
     manifest = QueueManifest(
         name=name,
         onnx=f"{name}.onnx",
@@ -44,6 +45,34 @@ def queue_model(
         trained_on=trained_on,
     )
     return manifest, data
+
+
+def _queue_onnx(
+    weights: NDArray[np.float64], biases: NDArray[np.float64], out: NDArray[np.float64],
+    linear: NDArray[np.float64],
+) -> bytes:  # fmt: skip
+    """Return an ONNX file of a dense layer with softsign and a linear way past it.
+
+    Args:
+        weights: Shape (hidden, inputs).
+        biases: Shape (hidden,).
+        out: Shape (hidden,).
+        linear: Shape (inputs,).
+    """
+    return onnx_file(
+        [
+            ("MatMul", ["x", "W"], "xW"),
+            ("Add", ["xW", "b"], "z"),
+            ("Abs", ["z"], "abs"),
+            ("Add", ["abs", "one"], "below"),
+            ("Div", ["z", "below"], "h"),
+            ("MatMul", ["h", "V"], "hV"),
+            ("MatMul", ["x", "L"], "xL"),
+            ("Add", ["hV", "xL"], "y"),
+        ],
+        {"W": weights.T, "b": biases, "one": np.ones(1), "V": out[:, None], "L": linear[:, None]},
+        inputs=weights.shape[1],
+    )
 
 
 def _write(folder: Path, name: str, data: bytes, manifest: str) -> Path:

@@ -193,31 +193,6 @@ def compare(
     )
 
 
-def time_means(time_s: Floats, values: NDArray[np.generic], edges: Floats) -> Floats:
-    """Return the means between edges of a series whose values hold until the next time.
-
-    Args:
-        time_s: Ascending; before the first the value is 0.
-        values: Shape as ``time_s``.
-        edges: Shape (means + 1,), ascending, seconds.
-    """
-    if not len(time_s):
-        return np.zeros(len(edges) - 1)
-    height = values.astype(np.float64)
-    integral = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(time_s))])
-    row = np.searchsorted(time_s, edges, side="right") - 1
-    known = np.maximum(row, 0)
-    area = np.where(row < 0, 0.0, integral[known] + height[known] * (edges - time_s[known]))
-    return np.asarray(np.diff(area) / np.diff(edges), dtype=np.float64)
-
-
-def time_mean(time_s: Floats, values: NDArray[np.generic], from_s: float, to_s: float) -> float:
-    """Return the mean of such a series between two times; NaN: there is none, or no time."""
-    if not len(time_s) or not from_s < to_s:
-        return float("nan")
-    return float(time_means(time_s, values, np.array([from_s, to_s]))[0])
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobOutcomes:
     """The jobs of one run, simulated or real; shape (jobs,) each, times on one clock in seconds.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.scheduler.framework.baselines import BASELINES
-from edgeyard.scheduler.framework.policy import Backfill, Policy, built_in_policies, load_policy
+from edgeyard.scheduler.framework.policy import Policy, built_in_policies, load_policy
 from edgeyard.scheduler.framework.registry import Kind, Registry
 
 
@@ -43,22 +43,3 @@ def policy_named(reference: str, known: Registry) -> Policy:
     except ConfigError as error:
         raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
     return replace(load_policy("default"), name=reference, queue_policy=reference)
-
-
-def refuse_backfill_in_labs(policy: Policy) -> None:
-    """Check that a policy does not backfill, which makes no difference in a lab.
-
-    Each benchmark takes one whole board, and one that waits could start on no free board. What
-    starts before it takes a board that it can't use, so its start never depends on it: EASY and
-    conservative backfilling give the schedule of the same policy without them.
-
-    Raises:
-        InvalidInput: It does.
-    """
-    if policy.backfill in (Backfill.EASY, Backfill.CONSERVATIVE):
-        raise InvalidInput.at(
-            f"--policy {policy.name}",
-            f"backfill = '{policy.backfill.value}' makes no difference in a lab, where each "
-            "benchmark takes one board and a later one never delays the first",
-            "backfill = 'none' (fcfs has the same order), or a scenario of nodes or a log",
-        )

@@ -26,7 +26,6 @@ from edgeyard.scheduler.learning.model import (
     load_onnx,
     read_limited,
 )
-from edgeyard.scheduler.learning.onnx_file import onnx_file
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -162,31 +161,3 @@ def load_queue_model(path: Path, names: Sequence[str]) -> QueueModel:
         raise ConfigError([f"{path}: inputs: are not {', '.join(names)}: train it again"])
     checked, session = load_onnx(path, manifest.onnx, manifest.sha256, len(names), 1)
     return QueueModel(manifest, checked, session)
-
-
-def queue_onnx(
-    weights: NDArray[np.float64], biases: NDArray[np.float64], out: NDArray[np.float64],
-    linear: NDArray[np.float64],
-) -> bytes:  # fmt: skip
-    """Return an ONNX file of a dense layer with softsign and a linear way past it.
-
-    Args:
-        weights: Shape (hidden, inputs).
-        biases: Shape (hidden,).
-        out: Shape (hidden,).
-        linear: Shape (inputs,).
-    """
-    return onnx_file(
-        [
-            ("MatMul", ["x", "W"], "xW"),
-            ("Add", ["xW", "b"], "z"),
-            ("Abs", ["z"], "abs"),
-            ("Add", ["abs", "one"], "below"),
-            ("Div", ["z", "below"], "h"),
-            ("MatMul", ["h", "V"], "hV"),
-            ("MatMul", ["x", "L"], "xL"),
-            ("Add", ["hV", "xL"], "y"),
-        ],
-        {"W": weights.T, "b": biases, "one": np.ones(1), "V": out[:, None], "L": linear[:, None]},
-        inputs=weights.shape[1],
-    )

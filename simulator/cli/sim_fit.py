@@ -11,9 +11,9 @@ from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field,
 from edgeyard.benchmark_api.cli.output_files import check_output, write_output
 from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.progress import progress_bar
-from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir
 from edgeyard.errors import InvalidInput
+from edgeyard.simulator.cli.recorded_history import Export, Since, Until, exported_history
 
 if TYPE_CHECKING:
     from edgeyard.simulator.fitting.estimates import Estimate

@@ -17,10 +17,10 @@ from edgeyard.benchmark_api.cli.output import emit_json
 from edgeyard.benchmark_api.cli.output_files import make_folder
 from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.progress import progress_bar
-from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, opened
 from edgeyard.errors import ConfigError, InvalidInput
 from edgeyard.simulator.cli import sim_reports
+from edgeyard.simulator.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.simulator.cli.scenario_db import LocalDb, StoreRuns
 from edgeyard.simulator.cli.scenario_files import check_scenario_file, write_scenario
 from edgeyard.simulator.scenario_db import is_named, opened_db, scenario_named

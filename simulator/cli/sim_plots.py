@@ -100,7 +100,7 @@ def plots(runs: Sequence[PlottedRun], scenario: str = "") -> list[Plot]:
     scale, unit = _time_unit(until_s - start_s)
     suffix = f" · {scenario}" if scenario else ""
 
-    from edgeyard.scheduler.figures.metrics import time_means
+    from edgeyard.simulator.comparison import time_means
 
     def over_time(values: str, label: str, top: float | None) -> Callable[[Any], None]:
         def draw(axes: Any) -> None:

@@ -10,9 +10,9 @@ import typer
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.program import AsJson, echo
 from edgeyard.benchmark_api.cli.progress import progress_bar
-from edgeyard.benchmark_api.cli.recorded_history import Export, Since, Until, exported_history
 from edgeyard.benchmark_api.cli.replaying import Config, DataDir, utc
 from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.simulator.cli.recorded_history import Export, Since, Until, exported_history
 
 if TYPE_CHECKING:
     from edgeyard.simulator.fitting.distances import Distance

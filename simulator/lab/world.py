@@ -25,8 +25,7 @@ from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine.idle_times import IdleTimes
 from edgeyard.scheduler.engine.retry import RetryHistory, decide_retry
 from edgeyard.scheduler.framework.batch_builder import kind_of
-from edgeyard.scheduler.framework.named import refuse_backfill_in_labs
-from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.policy import Backfill, Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.kernel.streams import stream
 from edgeyard.scheduler.model import waiting_reasons
@@ -1345,3 +1344,22 @@ def _with_double_capacity(events: Events) -> Events:
     made.subjects[:size] = events.subjects[:size]
     made.size[0] = size
     return made
+
+
+def refuse_backfill_in_labs(policy: Policy) -> None:
+    """Check that a policy does not backfill, which makes no difference in a lab.
+
+    Each benchmark takes one whole board, and one that waits could start on no free board. What
+    starts before it takes a board that it can't use, so its start never depends on it: EASY and
+    conservative backfilling give the schedule of the same policy without them.
+
+    Raises:
+        InvalidInput: It does.
+    """
+    if policy.backfill in (Backfill.EASY, Backfill.CONSERVATIVE):
+        raise InvalidInput.at(
+            f"--policy {policy.name}",
+            f"backfill = '{policy.backfill.value}' makes no difference in a lab, where each "
+            "benchmark takes one board and a later one never delays the first",
+            "backfill = 'none' (fcfs has the same order), or a scenario of nodes or a log",
+        )

@@ -26,12 +26,12 @@ from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.twin.document import (
-    cycle_input,
     read_twin_data,
     twin_data,
     write_twin_data,
 )
 from edgeyard.scheduler.twin.twin import Twin
+from edgeyard.training.ste.cycle_inputs import cycle_input
 from tests.builders.columns import digest_of, sample
 
 

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from edgeyard.scheduler.figures.metrics import time_means
-from edgeyard.simulator.comparison import compare_policies, measured, summarise
+from edgeyard.simulator.comparison import compare_policies, measured, summarise, time_means
 from tests.builders.runs import Job, random_run, simulated_run
 
 LAB = simulated_run(

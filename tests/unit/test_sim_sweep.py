@@ -21,7 +21,6 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.baselines import BASELINES
 from edgeyard.scheduler.framework.named import policy_named
 from edgeyard.scheduler.framework.policy import load_policy, parse_policy, read_policy
-from edgeyard.scheduler.ports.batches import BatchCluster, BatchState, BatchStatus, BatchTask
 from edgeyard.simulator.cli.sim_labs import swept_policy
 from edgeyard.simulator.cli.sim_processes import simulate
 from edgeyard.simulator.runs import load_run, save_run
@@ -35,6 +34,7 @@ from edgeyard.simulator.sweep import (
     sweep_cells,
     with_load,
 )
+from edgeyard.training.batches import BatchCluster, BatchState, BatchStatus, BatchTask
 from edgeyard.training.cli.sim_batches import MAX_SUBMISSIONS
 from edgeyard.training.cli.sim_sweep import parse_loads, parse_seeds
 from edgeyard.training.ste.training import load_trainable, new_model, write_model
@@ -338,7 +338,7 @@ if TYPE_CHECKING:
 def sweep_on(cluster: BatchCluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Result:
     nodes = folder / "nodes.toml"
     nodes.write_text(NODES)
-    monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.open_batches", lambda _: cluster)
+    monkeypatch.setattr("edgeyard.training.cli.sim_batches.open_batches", lambda _: cluster)
     monkeypatch.setattr("edgeyard.training.cli.sim_batches.CHECK_S", 0.0)
     return sweep(nodes, "--policy", "fcfs", "--out", folder / "out", "--on", "nomad", "--json")
 

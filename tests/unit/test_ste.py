@@ -48,13 +48,13 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, PinGrace
 from edgeyard.scheduler.twin.document import (
     TwinData,
-    cycle_input,
     read_twin_data,
     twin_data,
     write_twin_data,
 )
 from edgeyard.scheduler.twin.posted import DigitalTwin
 from edgeyard.training.ste.controller import RoundReport
+from edgeyard.training.ste.cycle_inputs import cycle_input
 from edgeyard.training.ste.lab import EpisodeLab
 from edgeyard.training.ste.steps import STEPS, Notice
 from edgeyard.training.ste.training import (

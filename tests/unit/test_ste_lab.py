@@ -18,12 +18,13 @@ from edgeyard.scheduler.framework.policy import (
     load_policy,
     parse_policy,
 )
-from edgeyard.scheduler.twin.document import cycle_input, read_twin_data, write_twin_data
+from edgeyard.scheduler.twin.document import read_twin_data, write_twin_data
 from edgeyard.simulator.comparison import measured
 from edgeyard.simulator.lab.world import simulate_lab
 from edgeyard.simulator.runs import SimulatedRun
 from edgeyard.simulator.scenario import Scenario, scenario_from_toml
 from edgeyard.training.ste.controller import Episode
+from edgeyard.training.ste.cycle_inputs import cycle_input
 from edgeyard.training.ste.lab import EpisodeLab
 from edgeyard.training.ste.steps import Decision
 from tests.builders.ste import environment, quick_policy_text, scenario

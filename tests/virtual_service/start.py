@@ -25,7 +25,6 @@ from edgeyard.scheduler.engine.notify import Outbound
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.service import FULL_REPAIR_S
 from edgeyard.scheduler.files import ContentFiles
-from edgeyard.scheduler.framework.named import refuse_backfill_in_labs
 from edgeyard.scheduler.framework.policy import Policy, read_policy
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.files import StoredFile
@@ -33,6 +32,7 @@ from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.ports import MailSend, Sent, UrlFetcher, WebhookPost
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.twin import Twin
+from edgeyard.simulator.lab.world import refuse_backfill_in_labs
 from edgeyard.simulator.runs import SimulatedRun
 from edgeyard.simulator.scenario import Scenario
 from tests.virtual_service.lab import IDLE_S, simulate_service

@@ -19,8 +19,9 @@ from edgeyard.errors import ClusterUnreachable, InvalidInput, JobRefused, NotFou
 from edgeyard.simulator.cli.sim_processes import Done, Failure
 
 if TYPE_CHECKING:
-    from edgeyard.scheduler.ports.batches import BatchCluster, BatchStatus, BatchTask
+    from edgeyard.benchmark_api.settings import Settings
     from edgeyard.simulator.sweep import Cell
+    from edgeyard.training.batches import BatchCluster, BatchStatus, BatchTask
 
 MAX_SUBMISSIONS = 3
 """Maximum number of submissions of a cell whose jobs are lost with their agent or node."""
@@ -67,7 +68,6 @@ def run_on_nomad(
     """
     if not cells:
         return
-    from edgeyard.benchmark_api.bootstrap import open_batches
     from edgeyard.benchmark_api.settings import Settings
 
     settings = Settings.load(config)
@@ -76,6 +76,14 @@ def run_on_nomad(
         _NomadJobs(batches, str(settings.cluster.address), folder, options, done).run(cells)
     finally:
         batches.close()
+
+
+def open_batches(settings: Settings) -> BatchCluster:
+    """Return the cluster of the settings, which has to be a Nomad."""
+    from edgeyard.benchmark_api.bootstrap import nomad_access
+    from edgeyard.training.nomad_batches import NomadBatches
+
+    return NomadBatches(nomad_access(settings))
 
 
 def job_id_of(cell: Cell) -> str:
@@ -133,7 +141,7 @@ class _NomadJobs:
             self._submissions[job_id_of(cell)] += 1
 
     def _collect(self) -> None:
-        from edgeyard.scheduler.ports.batches import BatchState
+        from edgeyard.training.batches import BatchState
 
         found = self._batches.status(list(self._running))
         for job_id, (cell, _) in list(self._running.items()):
@@ -184,8 +192,8 @@ class _NomadJobs:
 
     def _result_of(self, cell: Cell, status: BatchStatus) -> Failure | None:
         """Write the run of a job that has ended; return why there is none."""
-        from edgeyard.scheduler.ports.batches import BatchState
         from edgeyard.simulator.runs import load_run
+        from edgeyard.training.batches import BatchState
 
         if status.state is BatchState.FAILED:
             text = self._batches.log_end(status.run_id)
@@ -227,8 +235,8 @@ class _NomadJobs:
 
 
 def _task_of(cell: Cell, options: NomadOptions) -> BatchTask:
-    from edgeyard.scheduler.ports.batches import BatchTask
     from edgeyard.simulator.sweep import cell_to_text
+    from edgeyard.training.batches import BatchTask
 
     target = f"${{NOMAD_ALLOC_DIR}}/{_RESULT}"
     command = [options.python, "-m", "edgeyard", "sim", "cell", "${NOMAD_TASK_DIR}/input", target]

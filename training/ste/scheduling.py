@@ -28,15 +28,11 @@ from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import CallKind, Fault, PluginCall
 from edgeyard.scheduler.model.history import History, PastRun
-from edgeyard.scheduler.twin.document import (
-    TwinData,
-    cycle_input,
-    ended_jobs,
-    past_runs,
-)
+from edgeyard.scheduler.twin.document import TwinData
 from edgeyard.simulator.lab.world import MAX_HISTORY
 from edgeyard.simulator.learning import SimulatedLearning
 from edgeyard.simulator.wording import count_of
+from edgeyard.training.ste.cycle_inputs import cycle_input, ended_jobs, past_runs
 from edgeyard.training.ste.node_pass import decide_on_nodes
 from edgeyard.training.ste.steps import (
     Decision,

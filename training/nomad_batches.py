@@ -8,7 +8,7 @@ from edgeyard.errors import ClusterUnreachable, JobExists, NotFound
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.allocations import created_index
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
-from edgeyard.scheduler.ports.batches import BatchCluster, BatchState, BatchStatus, BatchTask
+from edgeyard.training.batches import BatchCluster, BatchState, BatchStatus, BatchTask
 
 _TASK = "task"
 _LOG_BYTES = 65_536

@@ -8,8 +8,8 @@ import pytest
 import respx
 
 from edgeyard.scheduler.clusters.nomad import NomadAccess
-from edgeyard.scheduler.clusters.nomad.batches import NomadBatches
-from edgeyard.scheduler.ports.batches import BatchState, BatchStatus
+from edgeyard.training.batches import BatchState, BatchStatus
+from edgeyard.training.nomad_batches import NomadBatches
 from tests.builders.nomad import ADDRESS
 
 JOB_ID = "edgeyard-sweep-1"
