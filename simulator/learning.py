@@ -95,7 +95,7 @@ class SimulatedLearning:
     def end(self, runs: Iterable[PastRun]) -> None:
         """Take in attempts that have ended, oldest first."""
         for each in runs:
-            self._work.scoring.end(each.as_outcome())
+            self._work.scoring.end(outcome_of(each))
 
     def recall(
         self, knowledge: Knowledge, policy: Policy, plugins: Plugins, now: datetime
@@ -120,3 +120,26 @@ class SimulatedLearning:
             else state.weight
             for role in plugins.scorers
         }
+
+
+def outcome_of(run: PastRun) -> Outcome:
+    """Return what the store would have of a run, with nothing measured."""
+    return Outcome(
+        benchmark_id=run.benchmark_id,
+        attempt=1,
+        target_uid=run.target_uid,
+        family=run.family,
+        engine=run.kind.engine,
+        benchmark_type=run.kind.benchmark_type.value,
+        model_sha256=run.kind.model_sha256,
+        wait_s=run.wait_s,
+        run_s=run.run_s,
+        failure_category=run.failure,
+        latency_p50_ms=None,
+        verdict=None,
+        ended_at=run.ended_at,
+        user_id=run.user_id,
+        nb_inference=run.kind.nb_inference,
+        variant=run.kind.variant,
+        energy_j=run.energy_j,
+    )

@@ -87,7 +87,7 @@ class Column:
 
     Attributes:
         along: What it has a value for.
-        digest: Of its values for a fixed sample; see `values_digest`.
+        digest: Of its values for a fixed sample, which tests have.
         meaning: With the unit; for the reference page.
         read: Shape (classes,), (boards,) or (pairs,); NaN where missing.
     """
@@ -436,12 +436,6 @@ def features_version(names: Iterable[str]) -> str:
     columns = sorted({name.removesuffix("?") for name in names})
     text = "\n".join([f"{MAX_VALUE:g}", *(f"{name} {_column(name).digest}" for name in columns)])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def values_digest(values: Floats) -> str:
-    """Return the digest of a column's values; differences below 1e-5 make none."""
-    text = " ".join(f"{each:.5f}" for each in (np.round(values, 5) + 0.0).tolist())
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 class Encoder:

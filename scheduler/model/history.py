@@ -17,7 +17,6 @@ from typing import Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -84,28 +83,6 @@ class PastRun:
     wait_s: float | None = None
     seq: int = 0
     replaces: int = 0
-
-    def as_outcome(self) -> Outcome:
-        """Return the same as what the store has of an attempt, with nothing measured."""
-        return Outcome(
-            benchmark_id=self.benchmark_id,
-            attempt=1,
-            target_uid=self.target_uid,
-            family=self.family,
-            engine=self.kind.engine,
-            benchmark_type=self.kind.benchmark_type.value,
-            model_sha256=self.kind.model_sha256,
-            wait_s=self.wait_s,
-            run_s=self.run_s,
-            failure_category=self.failure,
-            latency_p50_ms=None,
-            verdict=None,
-            ended_at=self.ended_at,
-            user_id=self.user_id,
-            nb_inference=self.kind.nb_inference,
-            variant=self.kind.variant,
-            energy_j=self.energy_j,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,14 +95,6 @@ class Accounts(Protocol):
         """
         ...
 
-    def save_token(self, token: ApiToken) -> None:
-        """Store a changed token.
-
-        Raises:
-            NotFound: There is no such token.
-        """
-        ...
-
     def token(self, token_id: str, *, for_update: bool = False) -> ApiToken:
         """Return a token, also one that has expired or was revoked.
 

@@ -89,13 +89,6 @@ class SqlAccounts(Accounts):
         if not self._tx.insert(tokens, flat_row(token)):
             raise Conflict(f"token {token.token_id} already exists")
 
-    def save_token(self, token: ApiToken) -> None:
-        saved = self._tx.run(
-            update(tokens).where(tokens.c.token_id == token.token_id).values(flat_row(token))
-        )
-        if not saved.rowcount:
-            raise NotFound("token", token.token_id)
-
     def token(self, token_id: str, *, for_update: bool = False) -> ApiToken:
         locked = for_update and self._tx.locks
         row = self._tx.row(_TOKEN_LOCKED if locked else _TOKEN, {"id": token_id})

@@ -623,3 +623,15 @@ def cut_off(url: str, head: bytes, body: bytes) -> Iterator[None]:
         yield
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
+
+
+def expired_token(api: Api) -> str:
+    """Return a token of alice's that has expired."""
+    secret = "ey_this-token-was-good-until-a-second-ago"
+    with api.store.write() as uow:
+        good, *_ = uow.accounts.tokens("alice")
+        expired_at = api.clock.now() - timedelta(seconds=1)
+        uow.accounts.add_token(
+            replace(good, token_id="expired", sha256=token_hash(secret), expires_at=expired_at)
+        )
+    return secret

@@ -6,6 +6,7 @@ numbers: libraries may draw others one day.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -23,7 +24,7 @@ from edgeyard.plugins.testing import (
 )
 from edgeyard.scheduler.framework.batch import Batch, Resources
 from edgeyard.scheduler.framework.batch_builder import build_batch
-from edgeyard.scheduler.learning.features import Column, ColumnAxis, View, values_digest
+from edgeyard.scheduler.learning.features import Column, ColumnAxis, View
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
@@ -95,4 +96,5 @@ def digest_of(column: Column, change: Callable[[float], float] = float) -> str:
     size = {ColumnAxis.CLASS: 9, ColumnAxis.BOARD: 12, ColumnAxis.PAIR: len(pairs)}[column.along]
     assert values.shape == (size,)
     changed: NDArray[np.float64] = np.array([change(each) for each in values.tolist()])
-    return values_digest(changed)
+    text = " ".join(f"{each:.5f}" for each in (np.round(changed, 5) + 0.0).tolist())
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

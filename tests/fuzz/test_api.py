@@ -6,8 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 
 from edgeyard.benchmark_api.app import openapi_document
 from tests.builders import answers
-from tests.builders.api import Api, running
+from tests.builders.api import Api, expired_token, running
 from tests.builders.descriptions import description
 from tests.builders.model_files import a_model_file
 from tests.fuzz.mutations import contents
@@ -120,17 +119,11 @@ class Lab:
 def a_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with running(tmp_path_factory.mktemp("fuzz")) as api:
         alice = api.as_()
-        soon = (api.clock.now() + timedelta(minutes=1)).isoformat()
-        expired = alice.post("/v1/tokens", json={"expires_at": soon}).json()
-        with api.store.write() as uow:
-            (kept,) = [t for t in uow.accounts.tokens("alice") if t.token_id == expired["token_id"]]
-            past = api.clock.now() - timedelta(seconds=1)
-            uow.accounts.save_token(replace(kept, expires_at=past))
         revoked = alice.post("/v1/tokens", json={}).json()
         alice.delete(f"/v1/tokens/{revoked['token_id']}").raise_for_status()
         api.tokens |= {
             "bad": "ey_nobody-has-this-token",
-            "expired": expired["token"],
+            "expired": expired_token(api),
             "revoked": revoked["token"],
             "upload": UPLOAD_TOKEN,
         }

@@ -6,7 +6,6 @@ import hashlib
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import timedelta
 from string import Formatter
 
@@ -19,7 +18,7 @@ from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.registration import RegistrationKind
 from edgeyard.scheduler.model.series_changes import ChangeStatus
 from tests.builders import series
-from tests.builders.api import MODEL, Api, running
+from tests.builders.api import MODEL, Api, expired_token, running
 from tests.builders.descriptions import description
 from tests.databases import database_in, stored_text
 
@@ -376,13 +375,7 @@ def without_a_rule(app: FastAPI) -> set[tuple[str, str]]:
 def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api")) as found:
         found.upload()
-        made = found.as_().post("/v1/tokens", json={"expires_at": _soon(found)}).json()
-        with found.store.write() as uow:
-            (token,) = [t for t in uow.accounts.tokens("alice") if t.token_id == made["token_id"]]
-            uow.accounts.save_token(
-                replace(token, expires_at=found.clock.now() - timedelta(seconds=1))
-            )
-        found.tokens |= {"bad": "ey_nobody-has-this-token", "expired": made["token"]}
+        found.tokens |= {"bad": "ey_nobody-has-this-token", "expired": expired_token(found)}
         found.tokens["upload"] = UPLOAD_TOKEN
         found.tokens |= _more_tokens(found)
         for _, make in MAKERS:

@@ -49,6 +49,7 @@ from edgeyard.simulator.lab.jobs import (
     model_sha256,
 )
 from edgeyard.simulator.lab.past import HostLoads, past_run
+from edgeyard.simulator.learning import outcome_of
 from edgeyard.simulator.runs import (
     JobColumns,
     OccupancyColumns,
@@ -321,7 +322,7 @@ def _noticing(
 def _add_history(lab: LabScenario, boards: Boards, seed: int, uow: UnitOfWork) -> None:
     """Store the outcomes of the runs that ended before the beginning."""
     for row, stated in enumerate(lab.past):
-        uow.attempts.add_outcome(past_run(stated, row, _start_of(lab)).as_outcome())
+        uow.attempts.add_outcome(outcome_of(past_run(stated, row, _start_of(lab))))
     for job, board in draw_history(lab, boards, seed):
         uow.attempts.add_outcome(
             Outcome(
