@@ -95,6 +95,7 @@ class _ProgrammeScorer(PlanScorer):
         time_s: float = 2.0,
         gap: float = 0.005,
         nodes: int = 10_000,
+        solver: str = "highs",
     ) -> None:
         """Take the options of a policy.
 
@@ -103,6 +104,7 @@ class _ProgrammeScorer(PlanScorer):
             time_s: After it the solver is killed; never more than 60 % of the scorer's own budget.
             gap: Relative optimality gap that is good enough.
             nodes: Most nodes of the search tree: a bound that does not depend on the machine.
+            solver: Without effect: activated policies and recorded cycles name one.
         """
         super().__init__(window)
         if not 0 < time_s <= 60 or not 0 <= gap < 1 or nodes < 1:

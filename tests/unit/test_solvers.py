@@ -30,7 +30,7 @@ from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.record import Recorder, result_of
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.batch_builder import build_batch
-from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
+from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy, parse_policy, read_policy
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge
 from edgeyard.scheduler.solvers import programmes
@@ -443,6 +443,16 @@ def test_a_programme_reports_its_gap() -> None:
     reported = CompletionIlp().answer(batch, all_pairs(batch)).facts
     assert reported["gap"] == pytest.approx(0.0, abs=0.005)
     assert reported["planned"] == 5
+
+
+def test_an_activated_policy_that_names_a_solver_is_still_used() -> None:
+    text = read_policy("learned")
+    assert text.count("{ window = 50 }") == 2
+    before, its = text.split('name = "ilp_deadlines"')
+    its = its.replace("{ window = 50 }", '{ window = 50, solver = "cbc" }')
+    policy = parse_policy(f'{before}name = "ilp_deadlines"{its}')
+    plugins = registry(entry_points=False).resolve(policy)
+    assert "ilp_deadlines" in [role.scorer.name for role in plugins.scorers]
 
 
 @pytest.mark.parametrize(
