@@ -34,7 +34,6 @@ from edgeyard.benchmark_api.local_acts import acting_here
 from edgeyard.benchmark_api.mail import MailSender, mail_settings
 from edgeyard.benchmark_api.messages import Messages
 from edgeyard.benchmark_api.metrics import Metrics
-from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import MAX_BUDGET_S as MAX_REMOTE_BUDGET_S
@@ -60,7 +59,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock, boot_id
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.local.shim import tied
-from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster, NomadView
+from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.canaries import SHIPPED
@@ -431,35 +430,6 @@ def metrics_source(settings: Settings, monotonic_s: Callable[[], float]) -> Metr
     except InvalidInput as error:
         raise ConfigError([f"twin_prometheus: {error}"]) from error
     return MetricsSource(prometheus.query_range, monotonic_s)
-
-
-def observed_lab(settings: Settings) -> ObservedLab:
-    """Return the observer of the set Nomad and Prometheus, for a stand-alone digital twin.
-
-    Without an inventory all boards that Nomad reports are shown as expected.
-
-    Raises:
-        ConfigError: A setting or a file that it names is wrong.
-    """
-    clock = SharedClock(SteadyClock(), boot_id=boot_id())
-    if settings.inventory is None:
-        twin = Twin((), UnknownDevices.ALLOW)
-    else:
-        boards = inventory_provider(settings).load().boards
-        twin = Twin(boards, UnknownDevices(settings.unknown_devices), may_grow=True)
-    max_age_s = settings.twin_max_age_s
-    if max_age_s is None:
-        policy = parse_policy(read_policy(settings.policy), source=settings.policy)
-        max_age_s = policy.twin_max_age_s
-    return ObservedLab(
-        NomadView(nomad_access(settings), now=clock.now),
-        twin,
-        clock,
-        name=f"Nomad at {settings.cluster.address}",
-        metrics=metrics_source(settings, clock.monotonic_s),
-        max_age_s=max_age_s,
-        max_run_s=settings.default_user_time_s,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,11 @@ from edgeyard.scheduler.ports.checks import Checks
 from edgeyard.scheduler.ports.clock import Clock
 from edgeyard.scheduler.ports.cluster import (
     Cluster,
-    ClusterView,
     JobRun,
     JobState,
     LoadReport,
     LogChunk,
     NodeSource,
-    ObservedJob,
     RecurringJob,
     StartedRun,
 )
@@ -58,7 +56,6 @@ __all__ = [
     "Checks",
     "Clock",
     "Cluster",
-    "ClusterView",
     "Credits",
     "Cycles",
     "Deliveries",
@@ -75,7 +72,6 @@ __all__ = [
     "MailSend",
     "Models",
     "NodeSource",
-    "ObservedJob",
     "Policies",
     "RecurringJob",
     "Registrations",

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from edgeyard.devices.model import Host
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Failure
+from edgeyard.scheduler.model.benchmark import Failure
 from edgeyard.scheduler.model.knowledge import HostLoad
 
 
@@ -239,42 +239,4 @@ class NodeSource(Protocol):
 
     def loads(self) -> Mapping[str, LoadReport]:
         """Return the newest load of each host that reported one, by host name; never waits."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObservedJob:
-    """A job of Edgeyard, as its cluster shows it to a watcher without Edgeyard's database.
-
-    Attributes:
-        family: "": the job states none.
-        engine: Likewise.
-        priority: 1-100.
-        submitted_at: When the cluster accepted it.
-    """
-
-    state: JobState
-    benchmark_id: str
-    user_id: str
-    family: str
-    engine: str
-    benchmark_type: BenchmarkType
-    nb_inference: int
-    priority: int
-    submitted_at: datetime
-
-
-class ClusterView(NodeSource, Protocol):
-    """Shows a cluster to a watcher, and changes nothing there."""
-
-    def jobs(self) -> Sequence[ObservedJob]:
-        """Return live jobs of Edgeyard and the newest ended ones, in the order of their start.
-
-        Raises:
-            ClusterUnreachable: No job is known.
-        """
-        ...
-
-    def close(self) -> None:
-        """Release the connections."""
         ...

@@ -18,17 +18,18 @@ import pytest
 
 from deploy.process import free_port, in_cluster
 from edgeyard.benchmark_api.live_twin import MetricsSource
-from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.devices.model import Host
 from edgeyard.errors import ClusterUnreachable, Unavailable
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Failure, FailureCategory
-from edgeyard.scheduler.ports import ClusterView, JobRun, JobState, LoadReport, ObservedJob
+from edgeyard.scheduler.ports import JobRun, JobState, LoadReport
 from edgeyard.scheduler.twin.document import read_twin_data
 from edgeyard.scheduler.twin.posted import DigitalTwin
 from edgeyard.scheduler.twin.series import Series
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
 from edgeyard.testbed import LoopbackNomad
+from edgeyard.training.lab_view import ClusterView, ObservedJob
+from edgeyard.training.ste_services.observed_lab import ObservedLab
 from edgeyard.training.ste_services.twin import twin_app
 from tests.builders.cluster import Submitter, a_job, eventually, on
 from tests.builders.ste_services import TOKEN, Processes, served

@@ -419,8 +419,8 @@ def serve(
         if service is Service.TWIN:
             lab = None
             if live:
-                from edgeyard.benchmark_api.bootstrap import observed_lab
                 from edgeyard.benchmark_api.settings import Settings
+                from edgeyard.training.ste_services.observed_lab import observed_lab
 
                 lab = observed_lab(Settings.load(config))
                 lab.start()

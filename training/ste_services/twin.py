@@ -9,11 +9,11 @@ import msgspec
 from fastapi import FastAPI, Request
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api.observed_lab import ObservedLab
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.scheduler.twin.document import TwinData, write_twin_data
 from edgeyard.scheduler.twin.posted import DigitalTwin, TwinState
 from edgeyard.training.ste_services.common import accepts, read_body, service_app
+from edgeyard.training.ste_services.observed_lab import ObservedLab
 
 
 class TwinVersion(msgspec.Struct, kw_only=True):
@@ -23,7 +23,7 @@ class TwinVersion(msgspec.Struct, kw_only=True):
 
 
 class LiveHealth(msgspec.Struct, kw_only=True):
-    """How well the lab is known; `edgeyard.benchmark_api.observed_lab.LabHealth` has the fields."""
+    """How well the lab is known: the fields of `observed_lab.LabHealth`."""
 
     age_s: float | None
     cluster_problem: str

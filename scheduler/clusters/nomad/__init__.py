@@ -2,6 +2,5 @@
 
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.cluster import NomadCluster
-from edgeyard.scheduler.clusters.nomad.view import NomadView
 
-__all__ = ["NomadAccess", "NomadCluster", "NomadView"]
+__all__ = ["NomadAccess", "NomadCluster"]

@@ -9,13 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgeyard.benchmark_api.live_twin import Metrics, MetricsSource, live_data
+from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ClusterUnreachable
+from edgeyard.scheduler.clock import SharedClock, SteadyClock, boot_id
+from edgeyard.scheduler.framework.policy import parse_policy, read_policy
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.ports import Clock, ClusterView, JobRun, ObservedJob
+from edgeyard.scheduler.ports import Clock, JobRun
 from edgeyard.scheduler.twin.document import PLAIN_ENGINE, PLAIN_FAMILY, TwinData
-from edgeyard.scheduler.twin.twin import Twin
+from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
+from edgeyard.training.lab_view import ClusterView, ObservedJob
+from edgeyard.training.nomad_view import NomadView
 
 logger = logging.getLogger(__name__)
 
@@ -170,6 +175,41 @@ class ObservedLab:
                 logger.exception("reading the lab failed", extra={"event": "lab.broken"})
             if not self._stopped:
                 self._wake.wait(REFRESH_S)
+
+
+def observed_lab(settings: Settings) -> ObservedLab:
+    """Return the observer of the set Nomad and Prometheus, for a stand-alone digital twin.
+
+    Without an inventory all boards that Nomad reports are shown as expected.
+
+    Raises:
+        ConfigError: A setting or a file that it names is wrong.
+    """
+    from edgeyard.benchmark_api.bootstrap import (
+        inventory_provider,
+        metrics_source,
+        nomad_access,
+    )
+
+    clock = SharedClock(SteadyClock(), boot_id=boot_id())
+    if settings.inventory is None:
+        twin = Twin((), UnknownDevices.ALLOW)
+    else:
+        boards = inventory_provider(settings).load().boards
+        twin = Twin(boards, UnknownDevices(settings.unknown_devices), may_grow=True)
+    max_age_s = settings.twin_max_age_s
+    if max_age_s is None:
+        policy = parse_policy(read_policy(settings.policy), source=settings.policy)
+        max_age_s = policy.twin_max_age_s
+    return ObservedLab(
+        NomadView(nomad_access(settings), now=clock.now),
+        twin,
+        clock,
+        name=f"Nomad at {settings.cluster.address}",
+        metrics=metrics_source(settings, clock.monotonic_s),
+        max_age_s=max_age_s,
+        max_run_s=settings.default_user_time_s,
+    )
 
 
 def _kind(each: ObservedJob) -> RunKind:

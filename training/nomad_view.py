@@ -19,7 +19,8 @@ from edgeyard.scheduler.clusters.nomad.cluster import NomadCluster, filter_of_jo
 from edgeyard.scheduler.clusters.nomad.garbage_collection import PREFIX
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.recurring import is_parent, job_of_attempt
-from edgeyard.scheduler.ports import ClusterView, JobRun, JobState, LoadReport, ObservedJob
+from edgeyard.scheduler.ports import JobRun, JobState, LoadReport
+from edgeyard.training.lab_view import ClusterView, ObservedJob
 
 MAX_ENDED = 200
 """Jobs that have ended and are read, newest first."""
