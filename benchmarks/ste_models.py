@@ -20,7 +20,6 @@ import numpy as np
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.scorers.learned import SHIPPED, load_learned
-from edgeyard.scheduler.figures.metrics import compare
 from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.kernel.streams import stream
@@ -37,6 +36,7 @@ from edgeyard.simulator.scenario import (
     Scenario,
     load_scenario,
 )
+from edgeyard.simulator.schedules import compare
 from edgeyard.training.ste import training
 from edgeyard.training.ste.lab import episode_figures
 from edgeyard.training.worlds.simulated_nodes import simulate_nodes

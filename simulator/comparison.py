@@ -18,16 +18,15 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.figures.metrics import (
     JOB_FIGURES,
-    Comparison,
     Floats,
     Interval,
     JobOutcomes,
     RunMetrics,
-    compare,
     mean_interval,
     measure,
 )
 from edgeyard.simulator.runs import FAULTED, LOST, STATUSES, SimulatedRun
+from edgeyard.simulator.schedules import Comparison, compare
 
 MIN_SEEDS = 5
 """With this many seeds or more, intervals are computed from the means of the seeds."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgeyard.atomic_files import open_atomically
 from edgeyard.errors import InvalidInput, reason_of
-from edgeyard.scheduler.figures.metrics import Schedule
+from edgeyard.simulator.schedules import Schedule
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

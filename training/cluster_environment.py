@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.figures.metrics import Schedule
 from edgeyard.scheduler.kernel.streams import stream
 from edgeyard.simulator.mixes import JobMix
+from edgeyard.simulator.schedules import Schedule
 from edgeyard.training import cluster_steps as world
 from edgeyard.training.cluster_steps import MAX_SINCE_NEW
 

@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 
-from edgeyard.scheduler.figures.metrics import Schedule
+from edgeyard.simulator.schedules import Schedule
 from edgeyard.training.worlds.swf import Log
 
 

@@ -3,14 +3,8 @@
 import numpy as np
 import pytest
 
-from edgeyard.scheduler.figures.metrics import (
-    Schedule,
-    compare,
-    fairness,
-    jain,
-    mean_interval,
-    percentiles,
-)
+from edgeyard.scheduler.figures.metrics import fairness, jain, mean_interval, percentiles
+from edgeyard.simulator.schedules import Schedule, compare
 
 TWO = Schedule(
     submit=np.array([0.0, 10.0]),

@@ -30,7 +30,6 @@ from edgeyard.plugins.testing import (
     snapshot_of,
 )
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.figures.metrics import compare
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind, ScoreUnit
@@ -53,6 +52,7 @@ from edgeyard.scheduler.twin.document import (
     write_twin_data,
 )
 from edgeyard.scheduler.twin.posted import DigitalTwin
+from edgeyard.simulator.schedules import compare
 from edgeyard.training.ste.controller import RoundReport
 from edgeyard.training.ste.cycle_inputs import cycle_input
 from edgeyard.training.ste.lab import EpisodeLab

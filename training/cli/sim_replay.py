@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from edgeyard.scheduler.figures.metrics import Schedule
     from edgeyard.scheduler.framework.protocols import QueuePolicy
     from edgeyard.scheduler.framework.registry import Registry
+    from edgeyard.simulator.schedules import Schedule
     from edgeyard.training.worlds.swf import Log
 
 _BOUNDED_JOBS = 200_000

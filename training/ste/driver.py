@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from edgeyard.errors import Cancelled, Conflict, InvalidInput
-from edgeyard.scheduler.figures.metrics import compare
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Scorer
 from edgeyard.simulator.scenario import Scenario, scenario_hash
+from edgeyard.simulator.schedules import compare
 from edgeyard.simulator.wording import count_of
 from edgeyard.training.ste import training
 from edgeyard.training.ste.controller import Controller, Episode, RoundReport

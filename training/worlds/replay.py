@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from edgeyard import __version__
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.figures.metrics import Schedule
 from edgeyard.scheduler.framework.batch import Outlook, PastArrivals, Queue
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.simulator.kernel.history import add_run, empty_history, sample_jobs
@@ -31,6 +30,7 @@ from edgeyard.simulator.runs import (
     SeriesColumns,
     SimulatedRun,
 )
+from edgeyard.simulator.schedules import Schedule
 from edgeyard.training.worlds import processors as world
 from edgeyard.training.worlds.swf import Log, refuse_large_jobs
 
