@@ -31,7 +31,7 @@ from tests.builders.decision import cycle, plugins
 ROOT = Path(next(iter(edgeyard.__path__)))
 MAKERS = {
     "scheduler/model/waiting_reasons.py",
-    "scheduler/twin/document.py",  # as a document states them
+    "training/ste/cycle_inputs.py",  # as a document states them
     "scheduler/store/rows.py",  # as they were stored
 }
 
