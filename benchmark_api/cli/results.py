@@ -96,7 +96,7 @@ def results(
         raise InvalidInput.at("--html", f"can't write {html.name!r}", "a file that ends in .html")
     if html is not None:
         check_output(html, "--html")
-    from edgeyard.benchmark_api.sdk.comparison import compare, workload_text
+    from edgeyard.benchmark_api.sdk.comparison import compare
     from edgeyard.benchmark_api.sdk.fronts import with_fronts
 
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
@@ -107,8 +107,6 @@ def results(
     if len(chosen) == 1 and plot is None and html is None and benchmark_type is None:
         _show_one(session, session.client.results(chosen[0]))
         return
-    if plot is not None and len(chosen) == 1 and _plot_load(session, chosen[0], plot):
-        return
     rows = with_fronts(
         [
             row
@@ -116,6 +114,10 @@ def results(
             if benchmark_type in (None, row.get("benchmark_type"))
         ]
     )
+    if plot is not None and len(chosen) == 1 and _plot_load(session, chosen[0], plot):
+        if html is not None:
+            _write_page(session, html, rows, campaign or tag or "")
+        return
     if plot is not None:
         _one_axis(rows)
     if session.output is Output.JSON:
@@ -127,17 +129,7 @@ def results(
     else:
         show(*_comparison(rows), *_without_result(session, rows))
     if html is not None:
-        from edgeyard.benchmark_api.cli.report import report_page
-
-        details = [
-            session.client.results(plain(row.get("benchmark_id"))).answer
-            for row in rows
-            if len(rows) == 1
-            or workload_text(row, "load")
-            or row.get("primary_metric") not in (None, P50.name)
-        ]
-        write_output(html, "--html", report_page(rows, campaign or tag or "", details))
-        session.report(f"wrote {html}")
+        _write_page(session, html, rows, campaign or tag or "")
     if plot is not None:
         from edgeyard.benchmark_api.cli.output import accuracy
         from edgeyard.benchmark_api.figures.plots import plot_figure
@@ -152,6 +144,22 @@ def results(
         check_matplotlib()
         plot_figure(figures[0], plot)
         session.report(f"wrote {plot}")
+
+
+def _write_page(session: Session, html: Path, rows: Sequence[Row], title: str) -> None:
+    """Write the rows as a page, with all numbers of those that a p50 does not sum up."""
+    from edgeyard.benchmark_api.cli.report import report_page
+    from edgeyard.benchmark_api.sdk.comparison import workload_text
+
+    details = [
+        session.client.results(plain(row.get("benchmark_id"))).answer
+        for row in rows
+        if len(rows) == 1
+        or workload_text(row, "load")
+        or row.get("primary_metric") not in (None, P50.name)
+    ]
+    write_output(html, "--html", report_page(rows, title, details))
+    session.report(f"wrote {html}")
 
 
 def _plot_load(session: Session, benchmark_id: str, plot: Path) -> bool:

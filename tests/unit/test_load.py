@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +40,13 @@ from tests.builders.answers import (
     load_trial,
     report,
     results,
+    row,
     soak_report,
 )
+from tests.builders.cli import printed, run
 from tests.builders.descriptions import read, refused
 from tests.builders.records import a_benchmark, a_description
+from tests.fakes.api_server import FakeServer
 
 
 class OfABusyMachine(Watch):
@@ -498,6 +502,29 @@ def test_each_load_has_a_section_of_the_page_and_rows_of_an_export(
     assert f"<th class=n>{heading}<" in page
     assert "_ms<" not in page
     assert page.count('<figure class="edgeyard-figure') == len(load_figures(found)) > 0
+
+
+@pytest.mark.parametrize(
+    ("part", "reported"),
+    [
+        ("soak", soak_report()),
+        ("concurrency", concurrency_report()),
+        ("load_test", load_report()),
+    ],
+)
+def test_a_load_is_drawn_and_written_as_a_page_by_one_command(
+    server: FakeServer, part: str, reported: Any
+) -> None:
+    pytest.importorskip("matplotlib")
+    server.on("GET", "/v1/results", {"items": [row("a")]})
+    server.on("GET", "/v1/benchmarks/a/results", {**results("a"), part: reported})
+    words = ("results", "a", "--plot", "load.svg", "--html", "load.html")
+    found = run(*words, "--json")
+    assert part in json.loads(printed(found)), "one answer"
+    assert "wrote load.svg" in found.stderr
+    assert "wrote load.html" in found.stderr
+    ElementTree.parse("load.svg")
+    assert "Load of net.onnx" in Path("load.html").read_text()
 
 
 def test_the_page_has_all_numbers_of_a_language_model_with_their_intervals() -> None:
