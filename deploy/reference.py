@@ -118,7 +118,9 @@ outputs of one token, which only read a prompt, `prefill_tokens_per_s`
   name), `better` and `ci95`.
 - `GET /v1/results`, `-o json`, `-o csv` and data frames: `primary_metric`, `primary_title`,
   `primary_unit`, `primary_better` and `primary_value` with the 95 % interval `primary_low` to
-  `primary_high`, and that of another run, `primary_repeat_low` to `primary_repeat_high`.
+  `primary_high`, and that of another run, `primary_repeat_low` to `primary_repeat_high`. Ends
+  are null where the run does not show how far they are; the report then states 1000 times the
+  number, or a 1000th of it.
 - Python: `client.results(id).primary`, and `.metrics` with all numbers by name.
 - `edgeyard export`: `primary_metric`, `primary_unit`, `primary_better` and `primary_value` of
   `outcomes.parquet`.

@@ -23,6 +23,9 @@ from typing import Dict, Iterator, List, Mapping, Optional, Tuple, Union
 LOWER, HIGHER = "lower", "higher"
 DIRECTIONS = (LOWER, HIGHER)
 
+_UNKNOWN_FACTOR = 999.0
+"""`edgeyard.devices.runner.interval` cuts an interval at 1000 times its value, and at a 1000th."""
+
 _Path = Tuple[Union[str, int], ...]
 
 
@@ -341,6 +344,24 @@ def primary_metric(report: Mapping[str, object]) -> Optional[MeasuredMetric]:
     return replace(found, primary=True) if found is not None and found.metric.better else None
 
 
+def known_ends(value: object, interval: object) -> Tuple[Optional[float], Optional[float]]:
+    """Return the ends of a 95 % interval as a report states it; None where they are not known.
+
+    An end as far from its value as `edgeyard.devices.runner.interval` lets one be states that the
+    samples do not show how far away it is. Then neither end is known.
+
+    Args:
+        value: What the interval is of; may come from anywhere, as the interval.
+    """
+    if not isinstance(interval, (list, tuple)) or len(interval) != 2:
+        return None, None
+    middle, low, high = _finite(value), _finite(interval[0]), _finite(interval[1])
+    if middle is not None and low is not None and high is not None and min(middle, low, high) > 0:
+        if max(high / middle, middle / low) >= _UNKNOWN_FACTOR:
+            return None, None
+    return low, high
+
+
 def _values(report: Mapping[str, object]) -> Iterator[MeasuredMetric]:
     """Yield the numbers of a report; the first one of a name counts."""
     kind = report.get("benchmark_type")
@@ -358,7 +379,7 @@ def _standard_values(
     for each in metrics:
         value = _finite(_at(report, each.path))
         if value is not None:
-            low, high = _ends(_at(report, each.interval) if each.interval else None)
+            low, high = known_ends(value, _at(report, each.interval) if each.interval else None)
             degrees = _finite(_at(report, each.degrees)) if each.degrees else None
             yield MeasuredMetric(each.metric, value, False, low, high, degrees)
 
@@ -375,7 +396,7 @@ def _declared_values(results: object) -> List[MeasuredMetric]:
             for key in ("title", "unit", "better")
         )
         metric = Metric(name, title or name, unit, better if better in DIRECTIONS else "")
-        low, high = _ends(stated.get("ci95"))
+        low, high = known_ends(value, stated.get("ci95"))
         degrees = _finite(stated.get("ci95_degrees"))
         found.append(MeasuredMetric(metric, value, False, low, high, degrees))
     return found
@@ -399,12 +420,6 @@ def _at(report: object, path: _Path) -> object:
         else:
             return None
     return report
-
-
-def _ends(interval: object) -> Tuple[Optional[float], Optional[float]]:
-    if not isinstance(interval, (list, tuple)) or len(interval) != 2:
-        return None, None
-    return _finite(interval[0]), _finite(interval[1])
 
 
 def _finite(value: object) -> Optional[float]:

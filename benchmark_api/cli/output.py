@@ -397,28 +397,18 @@ def marked(name: str) -> Callable[[Row], str]:
     return of
 
 
-_UNKNOWN = 999.0
-"""A 95 % interval that reaches as far from its value, as a factor, states that the ends are not
-known: `edgeyard.devices.runner.interval` cuts it at 1000."""
-
-
-def interval_text(value: object, low: object, high: object) -> str:
+def interval_text(low: object, high: object, degrees: object = None) -> str:
     """Return a 95 % interval, e.g. ``12.1 to 12.6``, or that it is not known; "" if there is none.
 
     Args:
-        value: What the interval is of.
         low: Its lower end.
         high: Its upper end.
+        degrees: Its degrees of freedom: what has them has an interval.
     """
     ends = three_digits(low), three_digits(high)
-    if not all(ends):
-        return ""
-    numbers = [each for each in (value, low, high) if isinstance(each, int | float)]
-    if len(numbers) == 3 and min(numbers) > 0:
-        own, lower, upper = numbers
-        if upper >= _UNKNOWN * own or own >= _UNKNOWN * lower:
-            return "not known"
-    return f"{ends[0]} to {ends[1]}"
+    if all(ends):
+        return f"{ends[0]} to {ends[1]}"
+    return "" if degrees is None else "not known"
 
 
 def primary_column(rows: Sequence[Row], *, always: bool = True) -> Column:

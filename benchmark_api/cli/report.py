@@ -114,7 +114,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
         + "<th>Benchmark"
     ]
     for row in rows:
-        interval = interval_text(row.get("primary_value"), *interval_of_row(row))
+        interval = interval_text(*interval_of_row(row), row.get("primary_degrees"))
         texts = [row.get("model"), _board(row), *(workload_text(row, name) for name in differing)]
         verdict = plain(row.get("verdict") or row.get("status"))
         cells = [f"<td class=n>{_text(row.get('group'))}"]
@@ -170,7 +170,7 @@ def _numbers(details: Sequence[Results]) -> list[str]:
             "<th>Better"
         )
         for one in found:
-            interval = interval_text(one.value, one.low, one.high)
+            interval = interval_text(one.low, one.high, one.degrees)
             lines.append(
                 f"<tr><td>{_text(one.metric.title or one.metric.name)}"
                 f"<td class=n>{_text(three_digits(one.value))}<td>{_text(one.metric.unit)}"

@@ -46,7 +46,7 @@ from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.devices.metrics import P50, Metric
+from edgeyard.devices.metrics import P50, MeasuredMetric, Metric, known_ends
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _front(row: Row) -> str:
 def _interval_of(row: Row) -> str:
     from edgeyard.benchmark_api.sdk.comparison import interval_of_row
 
-    return interval_text(row.get("primary_value"), *interval_of_row(row))
+    return interval_text(*interval_of_row(row), row.get("primary_degrees"))
 
 
 _MEASURED = (
@@ -451,8 +451,12 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     facts = _facts(found)
     if facts:
         parts.append(facts_table(facts))
-    if found.values:
-        values = {name: _declared(name, each) for name, each in found.values.items()}
+    values = {
+        name: _declared(name, each, found.metrics.get(name))
+        for name, each in found.values.items()
+        if name == P50.name or name != row.get("primary_metric")  # which is above
+    }
+    if values:
         parts += [Text("\nValues", style="bold"), facts_table(values)]
     if found.answer.inference:
         from edgeyard.benchmark_api.cli.inferring import set_notes, set_table
@@ -495,34 +499,40 @@ _FILES = (
 )
 
 
-def _declared(name: str, each: DeclaredValue) -> str:
+def _declared(name: str, each: DeclaredValue, measured: MeasuredMetric | None) -> str:
     """Return a value of a type that the engine declares, with what the declaration states of it."""
     if isinstance(each.value, bool | str):
         return plain(each.value)
-    metric = Metric(name, each.title, each.unit, each.better)
-    about = f"{each.title}, {metric.direction}" if each.title != name else metric.direction
-    text = _with_interval(each.value, each.low, each.high, each.unit)
-    return "; ".join(filter(None, (text, about.removesuffix(", "))))
+    ends = each.low, each.high, measured.degrees if measured is not None else None
+    about = _about(Metric(name, each.title, each.unit, each.better))
+    return "; ".join(filter(None, (_with_interval(each.value, ends, each.unit), about)))
+
+
+def _about(metric: Metric) -> str:
+    """Return what a number is and which numbers are better, beyond its name."""
+    title = metric.title if metric.title != metric.name else ""
+    return ", ".join(filter(None, (title, metric.direction)))
 
 
 def _estimated(found: Mapping[str, object], unit: str) -> str:
     """Return a number of a report's energy with its interval; "" if it is not known."""
-    ends = found.get("ci95")
-    low, high = ends if isinstance(ends, list) and len(ends) == 2 else (None, None)
     value = found.get("value")
-    return _with_interval(value, low, high, unit) if three_digits(value) else ""
+    ends = *known_ends(value, found.get("ci95")), found.get("ci95_degrees")
+    return _with_interval(value, ends, unit) if three_digits(value) else ""
 
 
-def _with_interval(value: object, low: object, high: object, unit: str, more: str = "") -> str:
-    """Return a number with its unit and its 95 % interval, as far as that is known."""
-    interval = _interval(value, low, high)
-    return f"{three_digits(value)} {unit}".strip() + (f" ({interval})" if interval else "") + more
+def _with_interval(value: object, ends: Sequence[object], unit: str, more: str = "") -> str:
+    """Return a number with its unit and its 95 % interval, as far as that is known.
 
-
-def _interval(value: object, low: object, high: object) -> str:
-    """Return the 95 % interval in words; "" if there is none."""
-    text = interval_text(value, low, high)
-    return f"95 %: {text}" if text else ""
+    Args:
+        value: The number.
+        ends: Of the interval, and its degrees of freedom.
+        unit: Of the number.
+        more: What follows.
+    """
+    text = interval_text(*ends)
+    interval = f" (95 %: {text})" if text else ""
+    return f"{three_digits(value)} {unit}".strip() + interval + more
 
 
 def _facts(found: Results) -> Mapping[str, str]:
@@ -541,17 +551,14 @@ def _facts(found: Results) -> Mapping[str, str]:
     row = as_json(found.summary)
     metric = metric_of_row(row)
     if metric is not None and metric.name != P50.name:
-        facts[metric.name] = _with_interval(
-            row.get("primary_value"),
-            row.get("primary_low"),
-            row.get("primary_high"),
-            metric.unit,
-            f"{mark}, {metric.direction}",
-        )
+        ends = row.get("primary_low"), row.get("primary_high"), row.get("primary_degrees")
+        more = f"{mark}; {_about(metric)}"
+        facts[metric.name] = _with_interval(row.get("primary_value"), ends, metric.unit, more)
     if latency is not None:
         of = " of a step" if trained else _of_generation(found.report.get("generation"))
-        ends = latency.p50_low_ms, latency.p50_high_ms
-        facts[f"p50{of}"] = _with_interval(latency.p50_ms, *ends, "ms", mark)
+        p50 = found.metrics.get(P50.name)
+        ends = latency.p50_low_ms, latency.p50_high_ms, p50.degrees if p50 is not None else None
+        facts[f"p50{of}"] = _with_interval(latency.p50_ms, ends, "ms", mark)
         for name, value in (
             ("p90", latency.p90_ms),
             ("p99", latency.p99_ms),
@@ -567,10 +574,9 @@ def _facts(found: Results) -> Mapping[str, str]:
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
         counted = "requests" if generated else "inferences"
         facts["batches" if rows else counted] = f"{latency.count:,}{rows}"
-    repeated = row.get("primary_repeat_low"), row.get("primary_repeat_high")
-    again = _interval(row.get("primary_value"), *repeated)
+    again = interval_text(row.get("primary_repeat_low"), row.get("primary_repeat_high"))
     if metric is not None and again:
-        again = f"{again} {metric.unit}".rstrip()
+        again = f"95 %: {again} {metric.unit}".rstrip()
         facts[f"repeated {metric.name}"] = f"{again} ({_between_runs(row.get('between_runs'))})"
     facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
     judged = {

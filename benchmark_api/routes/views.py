@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.metrics import HIGHER, Metric, primary_metric
+from edgeyard.devices.metrics import HIGHER, Metric, known_ends, primary_metric
 from edgeyard.scheduler.decide.slowdown import judge_check
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import Charge, IdleTime, Quarantine
@@ -432,11 +432,12 @@ def summary(
     latency = table(report, "inference_latency")
     verdict = table(report, "verdict")
     accuracy = table(report, "accuracy")
-    low, high = _interval(latency, "p50_ci95")
+    low, high = known_ends(latency.get("p50"), latency.get("p50_ci95"))
     primary = primary_metric(report)
     metric = primary.metric if primary is not None else None
     energy = table(report, "energy")
-    energy_low, energy_high = _interval(table(energy, "per_inference"), "ci95")
+    joules = table(energy, "per_inference")
+    energy_low, energy_high = known_ends(joules.get("value"), joules.get("ci95"))
     repeat_low, repeat_high = _repeat_interval(report, benchmark.target_uid, variation)
     return shapes.ResultRow(
         benchmark_id=benchmark.benchmark_id,
@@ -479,7 +480,7 @@ def summary(
         ram_peak_bytes=number(report, "ram_peak"),
         ram_baseline_bytes=number(report, "ram_baseline"),
         ram_model_bytes=number(report, "ram_model"),
-        energy_j=number(table(energy, "per_inference"), "value"),
+        energy_j=number(joules, "value"),
         energy_low_j=energy_low,
         energy_high_j=energy_high,
         energy_above_idle_j=number(table(energy, "per_inference_above_idle"), "value"),
@@ -507,7 +508,7 @@ def inference_sets(report: Mapping[str, object]) -> list[shapes.InferenceSet]:
         if not isinstance(each, Mapping):
             continue
         latency = table(each, "inference_latency")
-        low, high = _interval(latency, "p50_ci95")
+        low, high = known_ends(latency.get("p50"), latency.get("p50_ci95"))
         verdict = table(each, "verdict")
         numbers = {
             "p50_ms": number(latency, "p50"),
@@ -599,14 +600,6 @@ def text(report: Mapping[str, object], key: str) -> str | None:
     """Return a text of a report; None where there is none."""
     value = report.get(key)
     return value if isinstance(value, str) else None
-
-
-def _interval(report: Mapping[str, object], key: str) -> tuple[float | None, float | None]:
-    value = report.get(key)
-    if not isinstance(value, list) or len(value) != 2:
-        return None, None
-    ends = {"low": value[0], "high": value[1]}
-    return number(ends, "low"), number(ends, "high")
 
 
 def _reasons(reasons: object) -> list[shapes.Reason]:

@@ -11,7 +11,7 @@ from typing import Any
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, text, whole
-from edgeyard.devices.metrics import P50, MeasuredMetric, measured_metrics
+from edgeyard.devices.metrics import P50, MeasuredMetric, known_ends, measured_metrics
 from edgeyard.errors import InvalidInput
 
 Fetch = Callable[[str, shapes.ResultFile, Path], Path]
@@ -63,7 +63,8 @@ class DeclaredValue:
         unit: May be empty.
         title: Its plain name; its name where the declaration states none.
         better: Which numbers are better, ``lower`` or ``higher``; "": the declaration states none.
-        low: Lower end of its 95 % interval; None: the engine returned no series of numbers.
+        low: Lower end of its 95 % interval; None: not known, or the engine returned no series of
+            numbers.
         high: Upper end.
     """
 
@@ -217,7 +218,7 @@ def latency_of(report: Record) -> Latency | None:
     raw = record(report, "inference_latency")
     if not raw:
         return None
-    low, high = _interval(raw)
+    low, high = known_ends(raw.get("p50"), _interval(raw))
     return Latency(
         mean_ms=number(raw, "mean"),
         std_ms=number(raw, "std"),
@@ -257,7 +258,7 @@ def declared_values(report: Record) -> Mapping[str, DeclaredValue]:
         each = record(results, name)
         value = each.get("value")
         if isinstance(value, str | int | float):
-            low, high = _pair(each.get("ci95"))
+            low, high = known_ends(value, each.get("ci95"))
             found[name] = DeclaredValue(
                 value=value,
                 unit=text(each, "unit") or "",

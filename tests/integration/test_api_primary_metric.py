@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from httpx import Response
 
+from edgeyard.benchmark_api.figures.results import comparison_figures
 from edgeyard.benchmark_api.sdk.comparison import compare
 from tests.builders.api import Api, running
 
@@ -83,6 +84,28 @@ def test_rows_and_outcomes_have_the_metric_that_the_report_states(api: Api) -> N
     assert (outcome.primary_metric, outcome.primary_unit) == ("tokens_per_s", "1/s")
     assert (outcome.primary_better, outcome.primary_value) == ("higher", 50.0)
     assert outcome.latency_p50_ms == 20.0
+
+
+def test_an_interval_whose_ends_are_not_known_has_none(api: Api) -> None:
+    """The runner ends an interval at 1000 times the number: it knows no more of it."""
+    tokens = {"value": 5954.56, "unit": "1/s", "better": "higher", "ci95_degrees": 1.0}
+    latency = {"unit": "ms", "p50": 0.1, "p50_ci95": [0.0999, 99.95], "p50_ci95_degrees": 1.0}
+    benchmark_id, answer = uploaded(
+        api,
+        primary_metric="tokens_per_s",
+        results={"tokens_per_s": {**tokens, "ci95": [5.95456, 5954561.57]}},
+        inference_latency=latency,
+    )
+    assert answer.status_code == 201, answer.text
+    api.ended(benchmark_id)
+    answered = api.as_().get(f"/v1/benchmarks/{benchmark_id}/results").json()
+    (listed,) = api.as_().get("/v1/results", params={"benchmark_id": benchmark_id}).json()["items"]
+    for row in (answered["summary"], listed):
+        names = ("primary_low", "primary_high", "primary_repeat_low", "p50_low_ms", "p50_high_ms")
+        assert {row[name] for name in names} == {None}
+        assert row["primary_value"] == 5954.56
+    (figure,) = comparison_figures([listed])
+    assert figure.points[0].ends is None, "no whiskers"
 
 
 @pytest.mark.parametrize(

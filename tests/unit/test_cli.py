@@ -1282,7 +1282,6 @@ def test_where_there_is_no_result_its_status_and_why_are_reported(
 
 def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer) -> None:
     answer = results()
-    answer["summary"] |= {"primary_repeat_low": 0.0178, "primary_repeat_high": 17800.0}
     answer["reports"][0]["report"] |= {
         "benchmark_type": "GENAI",
         "generation": {
@@ -1295,7 +1294,12 @@ def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer
             "idle": {"value": 2.5, "ci95": [2.4, 2.6]},
         },
         "results": {
-            "request_ms": {"value": 61.5, "unit": "ms", "ci95": [0.0615, 61500.0]},
+            "request_ms": {
+                "value": 61.5,
+                "unit": "ms",
+                "ci95": [0.0615, 61500.0],
+                "ci95_degrees": 1.0,
+            },
             "prefill_tokens_per_s": {"value": 900.0, "unit": "1/s", "ci95": [890.0, 910.0]},
         },
     }
