@@ -356,10 +356,10 @@ def known_ends(value: object, interval: object) -> Tuple[Optional[float], Option
     if not isinstance(interval, (list, tuple)) or len(interval) != 2:
         return None, None
     middle, low, high = _finite(value), _finite(interval[0]), _finite(interval[1])
-    if middle is not None and low is not None and high is not None and min(middle, low, high) > 0:
-        if max(high / middle, middle / low) >= _UNKNOWN_FACTOR:
-            return None, None
-    return low, high
+    if middle is None or low is None or high is None or min(middle, low, high) <= 0:
+        return low, high
+    is_known = max(high / middle, middle / low) < _UNKNOWN_FACTOR
+    return (low, high) if is_known else (None, None)
 
 
 def _values(report: Mapping[str, object]) -> Iterator[MeasuredMetric]:

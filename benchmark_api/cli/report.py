@@ -35,6 +35,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     shared_metric,
     workload_text,
 )
+from edgeyard.benchmark_api.sdk.fields import record, text
 from edgeyard.benchmark_api.sdk.fronts import front_text, fronts_of
 from edgeyard.devices.metrics import measured_metrics
 
@@ -93,6 +94,10 @@ def _chart(rows: Sequence[Row]) -> list[str]:
     return [*measured, *map(svg_figure, front_figures(rows))]
 
 
+def _repeated(row: Row) -> tuple[object, object]:
+    return row.get("primary_repeat_low"), row.get("primary_repeat_high")
+
+
 def _board(row: Row) -> object:
     return row.get("target_uid") or row.get("target")
 
@@ -104,7 +109,9 @@ def _table(rows: Sequence[Row]) -> list[str]:
     metric = shared_metric(rows)
     named = metric.label if metric is not None else "Result"
     number_of = marked("primary_value") if metric is not None else primary_text
-    numbers = [named, "95 %", "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
+    repeated = any(None not in _repeated(row) for row in rows)
+    interval_head = "95 %, repeated" if repeated else "95 %"
+    numbers = [named, interval_head, "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
     swept = any(row.get("on_front") is not None for row in rows)
     lines = [
         "<h2>Results</h2><div class=wide><table><tr><th class=n>Group<th>Verdict"
@@ -166,8 +173,8 @@ def _numbers(details: Sequence[Results]) -> list[str]:
             continue
         lines.append(f"<h2>Numbers of {_text(_name(each))}</h2>")
         lines.append(
-            "<div class=wide><table><tr><th>Number<th class=n>Value<th>Unit<th class=n>95 %"
-            "<th>Better"
+            "<div class=wide><table><tr><th>Number<th class=n>Value<th>Unit"
+            "<th class=n>95 %, of this run<th>Better"
         )
         for one in found:
             interval = interval_text(one.low, one.high, one.degrees)
@@ -211,5 +218,12 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     ]
     if len({plain(row.get("group")) for row in rows}) > 1:
         lines.insert(0, "<li>Ratios are relative to the best of each group of equal work.")
+    between = dict.fromkeys(
+        f"{plain(row.get('model'))} on {plain(_board(row))}, repeated, {sentence}."
+        for row in rows
+        if None not in _repeated(row)
+        and (sentence := text(record(row, "between_runs"), "sentence"))
+    )
+    lines += [f"<li>The interval of {_text(each)}" for each in between]
     lines += [f"<li>On the front: {_text(each.sentence)}." for each in fronts_of(rows)]
     return ["<h2>Remarks</h2><ul>", *lines, "</ul>"] if lines else []

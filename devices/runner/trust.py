@@ -14,7 +14,7 @@ from typing import Collection, Iterator, List, Mapping, NamedTuple, Optional, Se
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.metrics import Metric
+from edgeyard.devices.metrics import Metric, known_ends
 from edgeyard.devices.runner.conditions import Conditions
 from edgeyard.devices.runner.interval import (
     MIN_LAUNCHES,
@@ -39,6 +39,9 @@ MAX_INTERVAL_WIDTH = 0.05
 
 MIN_CORRELATION_TIME = 2.0
 """Autocorrelation time from which on a wide interval is explained by it."""
+
+_LOPSIDED = 1.25
+"""Distance of the farther end, over the half-width, above which one number misstates both."""
 
 CLOCK_ERROR = 0.01
 CLOCK_READ_SHARE = 0.05
@@ -372,9 +375,8 @@ def _of_the_series(series: Series) -> Iterator[Reason]:
     if interval.half_width > MAX_INTERVAL_WIDTH:
         yield Reason(
             code="wide_interval",
-            sentence=f"The {_interval(interval, MAX_INTERVAL_WIDTH, metric.name, metric.unit)}, "
-            f"wider than ±{_limit(MAX_INTERVAL_WIDTH)}{_alike(len(numbers), interval)}; more "
-            "numbers would narrow it.",
+            sentence=f"The {_wide(interval, MAX_INTERVAL_WIDTH, metric.name, metric.unit)}"
+            f"{_alike(len(numbers), interval)}; more numbers would narrow it.",
         )
     drift = _drift(numbers)
     if drift is not None:
@@ -403,14 +405,14 @@ def _of_the_runs(
     if precision is not None and interval.half_width > precision:
         yield Reason(
             code="precision_not_reached",
-            sentence=f"{cap} after {runs} runs: the {_interval(interval, precision)}, wider than "
-            f"the precision of ±{_limit(precision)} that was asked for{_alike(runs, interval)}.",
+            sentence=f"{cap} after {runs} runs: the {_wide(interval, precision)}, the precision "
+            f"that was asked for{_alike(runs, interval)}.",
         )
     elif interval.half_width > MAX_INTERVAL_WIDTH:
         yield Reason(
             code="wide_interval",
-            sentence=f"The {_interval(interval, MAX_INTERVAL_WIDTH)}, wider than "
-            f"±{_limit(MAX_INTERVAL_WIDTH)}{_alike(runs, interval)}; more runs would narrow it.",
+            sentence=f"The {_wide(interval, MAX_INTERVAL_WIDTH)}{_alike(runs, interval)}; more "
+            "runs would narrow it.",
         )
     drift = _drift(latencies_ms)
     if drift is not None:
@@ -421,19 +423,30 @@ def _of_the_runs(
         )
 
 
-def _interval(
-    interval: MedianInterval, passed: float, name: str = "the p50", unit: str = "ms"
-) -> str:
-    """State the 95 % interval of a metric; relative to its median only where that helps.
+def _wide(interval: MedianInterval, passed: float, name: str = "the p50", unit: str = "ms") -> str:
+    """State the 95 % interval of a metric, and the limit that it is wider than.
 
     Args:
-        passed: Half-width that it is wider than.
+        passed: The limit of the half-width.
         name: Of the metric.
         unit: Of the metric; "": none.
     """
-    width = f" (±{_percent(interval.half_width, passed)})" if interval.half_width < 1 else ""
+    if None in known_ends(interval.median, (interval.low, interval.high)):
+        return f"95 % interval of {name} is not known, and so wider than ±{_limit(passed)}"
     ends = f"{_three_digits(interval.low)} to {_three_digits(interval.high)} {unit}".rstrip()
-    return f"95 % interval of {name} is {ends}{width}"
+    width = _width(interval, passed)
+    return f"95 % interval of {name} is {ends}{width}, wider than ±{_limit(passed)}"
+
+
+def _width(interval: MedianInterval, passed: float) -> str:
+    """Return how far the ends are from the median; "" where that is no share of it."""
+    if not interval.half_width < 1:
+        return ""
+    mean = f"±{_percent(interval.half_width, passed)}"
+    below, above = 1 - interval.low / interval.median, interval.high / interval.median - 1
+    if max(below, above) <= _LOPSIDED * interval.half_width:
+        return f" ({mean})"
+    return f" (-{_percent(below)} to +{_percent(above)}, {mean} on average)"
 
 
 def _three_digits(value: float) -> str:

@@ -125,15 +125,23 @@ class MeasuredNumber:
     def repeat_interval(self) -> tuple[float, float] | None:
         """Return the 95 % interval of another run's number; None if unknown.
 
-        It contains the run's own interval.
+        It contains the run's own interval, whose sides may differ: of a series that has two levels
+        only the other one is far. So what runs vary by is added to each side by itself.
         """
-        half = half_width_of([self._own(), *self._between()])
-        if half > MAX_HALF_WIDTH:
+        below = self._side(math.log(self.value / self.low))
+        above = self._side(math.log(self.high / self.value))
+        if max(below, above) > MAX_HALF_WIDTH:
             return None
         return (
-            min(self.low, self.value * math.exp(-half)),
-            max(self.high, self.value * math.exp(half)),
+            min(self.low, self.value * math.exp(-below)),
+            max(self.high, self.value * math.exp(above)),
         )
+
+    def _side(self, width: float) -> float:
+        """Return a side of the interval, of this width within the run, with what runs vary by."""
+        degrees = max(1.0, self.degrees)
+        error = width / student_quantile(degrees)
+        return half_width_of([(error**2, degrees), *self._between()])
 
     def ratio_interval(self, other: MeasuredNumber) -> tuple[float, float] | None:
         """Return the 95 % interval of this number over another one; None if unknown."""

@@ -180,7 +180,7 @@ def test_an_estimate_that_is_used_for_both_numbers_is_not_known_better_for_it() 
 
 
 def test_of_a_number_that_is_hardly_known_there_is_no_interval() -> None:
-    unknown = reported_number(report(0.009, 0.0001, 12.2, 1.0), "a", None)
+    unknown = reported_number(report(0.009, 0.0001, 8.2, 1.0), "a", None)
     assert unknown is not None
     assert unknown.repeat_interval() is None
     assert unknown.ratio_interval(number_of("a", None)) is None
@@ -217,6 +217,19 @@ def test_the_interval_with_the_variance_between_runs_contains_the_runs_own(
 ) -> None:
     repeated = number.repeat_interval()
     assert repeated is None or repeated[0] <= number.low <= number.high <= repeated[1]
+
+
+def test_what_runs_vary_by_widens_each_side_of_an_interval_by_itself() -> None:
+    """One end is far because the series had two levels: that does not move the other one."""
+    variation = RunVariation(share=0.01, degrees=2.0, source=VariationSource.DEFAULT, numbers=0)
+    number = reported_number(report(45291.0, 10595.0, 46526.0, 19.0), "a", variation)
+    assert number is not None
+    repeated = number.repeat_interval()
+    assert repeated is not None
+    # 1 % with 2 degrees of freedom is at most 4.3 %
+    assert repeated[0] == pytest.approx(10595.0, rel=0.05)
+    assert repeated[1] == pytest.approx(46526.0, rel=0.05)
+    assert repeated[1] > 46526.0 * 1.01
 
 
 @given(any_numbers(), st.one_of(any_numbers("a"), any_numbers("b")))

@@ -541,6 +541,20 @@ def test_the_page_has_all_numbers_of_a_language_model_with_their_intervals() -> 
     assert page.index("<tr><td>", page.index("Numbers of")) == page.index("<tr>" + row)
 
 
+def test_the_page_tells_the_interval_of_a_run_from_that_of_a_repeated_one() -> None:
+    between = {"share": 0.01, "degrees": 2.0, "source": "default", "numbers": 0}
+    sentence = "includes 1.0% between runs, the default"
+    known = {"primary_repeat_low": 11.5, "primary_repeat_high": 13.1}
+    repeated = row("a", between_runs={**between, "sentence": sentence}, **known)
+    page = report_page([repeated], "", [msgspec.convert(results(), Results)])
+    assert "<th class=n>95 %, repeated" in page
+    assert "<th class=n>95 %, of this run" in page
+    assert (
+        f"<li>The interval of net.onnx on {repeated['target_uid']}, repeated, {sentence}." in page
+    )
+    assert "repeated" not in report_page([row("a")], "")
+
+
 def test_other_results_have_no_section() -> None:
     found = msgspec.convert(results(), Results)
     assert load_rows(found) == []

@@ -237,6 +237,20 @@ def test_a_p50_with_a_very_wide_interval_is_given_with_both_ends() -> None:
     assert "1950" not in reasons["wide_interval"]
 
 
+def test_an_interval_with_one_far_end_states_how_far_each_is() -> None:
+    series = np.array([10.0] * 5 + [45.0, 45.3, 45.6, 46.0] * 5)
+    reasons = {reason.code: reason.sentence for reason in judge(series, QUIET).reasons}
+    below, above = re.findall(r"\(-(\d+)% to \+([\d.]+)%, ±", reasons["wide_interval"])[0]
+    assert (float(below), float(above)) == (pytest.approx(78, abs=1), pytest.approx(1.5, abs=1))
+
+
+def test_an_interval_that_is_not_known_is_not_stated_with_ends() -> None:
+    reasons = {one.code: one.sentence for one in judge(np.geomspace(45, 1, 7), QUIET).reasons}
+    assert reasons["wide_interval"].startswith(
+        "The 95 % interval of the p50 is not known, and so wider than ±5%"
+    )
+
+
 def test_an_interval_of_a_few_runs_that_hang_together_ends_at_what_can_be() -> None:
     for series in (np.linspace(1.0, 1.5, 6), np.linspace(2.0, 1.0, 20), np.geomspace(45, 1, 7)):
         found = median_interval(series)
@@ -465,13 +479,13 @@ def test_the_series_of_another_primary_metric_is_judged_instead_of_the_latencies
     noisy_ms = np.array([1.0, 9.0] * 10)
     steady = np.array([50.0, 50.1] * 10)
     assert judge(noisy_ms, QUIET, primary=Series(TOKENS, steady)).verdict == "comparable"
-    falls = Series(TOKENS, np.array([12000.0] * 10 + [6000.0] * 10))
+    falls = Series(TOKENS, np.array([12000.0, 9000.0] * 20 + [8000.0, 5000.0] * 20))
     found = {each.code: each.sentence for each in judge(noisy_ms, QUIET, primary=falls).reasons}
     assert found.keys() == {"wide_interval", "drift"}
     assert "95 % interval of tokens_per_s is" in found["wide_interval"]
     assert " 1/s" in found["wide_interval"]
     assert "e+" not in found["wide_interval"]
-    assert found["drift"].endswith("was 50% lower than the first.")
+    assert found["drift"].endswith("was 38% lower than the first.")
     (few,) = judge(noisy_ms, QUIET, primary=Series(TOKENS, np.array([50.0]))).reasons
     assert (few.code, few.invalid) == ("too_few_runs", True)
     assert few.sentence.startswith("A series of 1 is too short for a 95 % interval of tokens_per_s")
