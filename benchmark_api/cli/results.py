@@ -21,6 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     interval_text,
     is_data_doubted,
     local_time,
+    marked,
     not_shown_to_differ,
     note,
     p90_of_latency,
@@ -339,7 +340,7 @@ _MEASURED = (
     Column(title="RAM", of=lambda row: size(row.get("ram_peak_bytes")), right=True, from_width=100),
     Column(
         title="J",
-        of=digits_field("energy_j"),
+        of=marked("energy_j"),
         right=True,
         yields=1,
         always=False,
@@ -514,11 +515,11 @@ def _about(metric: Metric) -> str:
     return ", ".join(filter(None, (title, metric.direction)))
 
 
-def _estimated(found: Mapping[str, object], unit: str) -> str:
+def _estimated(found: Mapping[str, object], unit: str, mark: str = "") -> str:
     """Return a number of a report's energy with its interval; "" if it is not known."""
     value = found.get("value")
     ends = *known_ends(value, found.get("ci95")), found.get("ci95_degrees")
-    return _with_interval(value, ends, unit) if three_digits(value) else ""
+    return _with_interval(value, ends, unit, mark) if three_digits(value) else ""
 
 
 def _with_interval(value: object, ends: Sequence[object], unit: str, more: str = "") -> str:
@@ -591,7 +592,7 @@ def _facts(found: Results) -> Mapping[str, str]:
     own = size(row.get("ram_model_bytes"))
     if own:
         facts["peak memory"] += f" (the model's own: {own})"
-    facts |= _energy_facts(row, found.report)
+    facts |= _energy_facts(row, found.report, mark)
     cold, warm = three_digits(row.get("load_cold_ms")), three_digits(row.get("load_warm_ms"))
     if cold:
         facts["load"] = f"{cold} ms cold" + (f", {warm} ms warm" if warm else "")
@@ -613,7 +614,9 @@ def _of_generation(generation: object) -> str:
     return " of the first token" if generation.get("output_length") == 1 else " of a token"
 
 
-def _energy_facts(row: Mapping[str, object], report: Mapping[str, object]) -> dict[str, str]:
+def _energy_facts(
+    row: Mapping[str, object], report: Mapping[str, object], mark: str
+) -> dict[str, str]:
     """Return the energy of an inference and the power, and what measured them."""
     from edgeyard.benchmark_api.sdk.energy import energy_sentence
     from edgeyard.benchmark_api.sdk.fields import record
@@ -621,9 +624,9 @@ def _energy_facts(row: Mapping[str, object], report: Mapping[str, object]) -> di
     watts, energy = three_digits(row.get("power_w")), record(report, "energy")
     unit = "J a token" if report.get("generation") else "J an inference"
     return {
-        "energy": _estimated(record(energy, "per_inference"), unit),
-        "above idle": _estimated(record(energy, "per_inference_above_idle"), unit),
-        "power": f"{watts} W" if watts else "",
+        "energy": _estimated(record(energy, "per_inference"), unit, mark),
+        "above idle": _estimated(record(energy, "per_inference_above_idle"), unit, mark),
+        "power": f"{watts} W{mark}" if watts else "",
         "idle power": _estimated(record(energy, "idle"), "W"),
         "energy by": plain(energy_sentence(report)),
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from edgeyard.benchmark_api.sdk.fields import number, record, text
+from edgeyard.benchmark_api.sdk.fields import Record, number, record, text
+from edgeyard.devices.metrics import known_ends
 
 _SCOPES = {
     "board": "the whole board",
@@ -27,13 +28,24 @@ def energy_sentence(report: Mapping[str, object]) -> str:
     place = "/".join(filter(None, (sensor, text(energy, "rail"))))
     scope = _SCOPES.get(text(energy, "scope") or "", "")
     rate = energy.get("samples_per_s")
-    often = f", read {rate:g} times a second" if isinstance(rate, int | float) else ""
+    often = f", read {_times(rate)} a second" if isinstance(rate, int | float) else ""
     found = f"Energy by {place} ({scope}): {text(energy, 'method')}{often}."
-    if _is_known(energy, "per_inference", "idle") and not _is_known(
-        energy, "per_inference_above_idle"
-    ):
-        found += " It drew no more than while it was idle, so that nothing is above idle."
+    if _is_known(energy, "per_inference", "idle") and not _is_above_idle(energy):
+        found += " What it drew can't be told from what it draws while it is idle."
     return f"{found} Some of it is void: {void}." if void else found
+
+
+def _times(rate: float) -> str:
+    return "once" if rate == 1 else f"{rate:g} times"
+
+
+def _is_above_idle(energy: Record) -> bool:
+    """Return whether there is a number above that of the idle board that is not 0 for all we know.
+
+    A number without an interval is of few parts, as is then the energy itself.
+    """
+    low, _ = known_ends(1.0, record(energy, "per_inference_above_idle").get("ci95"))
+    return _is_known(energy, "per_inference_above_idle") and (low is None or low > 0)
 
 
 def _is_known(energy: Mapping[str, object], *names: str) -> bool:

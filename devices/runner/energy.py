@@ -540,7 +540,7 @@ class EnergyMeasurement:
         return {
             "power_w": whole.power_w,
             "per_inference": {**found, "unit": "J"},
-            "per_inference_above_idle": _above_idle(parts, found["value"], idle),
+            "per_inference_above_idle": _above_idle(parts, found, idle),
         }
 
     def _on_our_clock(self, work: object) -> List[List[Span]]:
@@ -771,12 +771,13 @@ def _energy_of(parts: Sequence[Sequence[_Part]], idle_w: float = 0.0) -> Dict[st
 
 
 def _above_idle(
-    parts: Sequence[Sequence[_Part]], taken: object, idle: object
+    parts: Sequence[Sequence[_Part]], taken: Mapping[str, object], idle: object
 ) -> Optional[Dict[str, object]]:
     """Return the energy less what the idle board takes in that time; None: not known.
 
     The ends of the interval are as far away as those of both, whose errors are independent:
-    the root of the sum of the squares. None, too, where the board drew no more than idle.
+    the root of the sum of the squares. None, too, where the board drew no more than idle, in all
+    launches together or in one of them: such a number has no interval, and is noise.
 
     Args:
         taken: Energy of an inference, J, with what is drawn anyway.
@@ -786,11 +787,13 @@ def _above_idle(
     if not isinstance(base, float) or not isinstance(idle, dict):
         return None
     found = _energy_of(parts, base)
-    above = found["value"]
-    if not isinstance(above, float) or not isinstance(taken, float) or above <= _ROUNDING * taken:
+    above, whole = found["value"], taken["value"]
+    if not isinstance(above, float) or not isinstance(whole, float) or above <= _ROUNDING * whole:
         return None
-    inference_s = (taken - above) / base
     ends, idle_ends = found["ci95"], idle["ci95"]
+    if ends is None and taken["ci95"] is not None:
+        return None
+    inference_s = (whole - above) / base
     interval = None
     if isinstance(ends, list) and isinstance(idle_ends, list):
         low = math.hypot(above - ends[0], (idle_ends[1] - base) * inference_s)

@@ -1318,6 +1318,20 @@ def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer
     assert line["first_request_ms"] == "61.5"
 
 
+def test_the_energy_of_an_invalid_result_is_marked_as_its_other_numbers(
+    server: FakeServer,
+) -> None:
+    rows = [row("a", energy_j=0.25, verdict="invalid"), row("b", energy_j=0.5)]
+    server.on("GET", "/v1/results", {"items": rows})
+    shown = run("results", "a", "b").stdout
+    assert "0.25!" in shown
+    assert "0.5!" not in shown
+    answer = results(verdict="invalid")
+    answer["reports"][0]["report"]["energy"] = {"per_inference": {"value": 0.25, "ci95": None}}
+    server.on("GET", f"{ONE}/results", answer)
+    assert "0.25 J an inference invalid" in run("results", ID).stdout
+
+
 def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServer) -> None:
     rows = [
         row("a", model="model.onnx", p50_ms=0.1),

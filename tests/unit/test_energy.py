@@ -313,6 +313,37 @@ def test_inferences_of_different_length_are_not_above_idle_by_their_length() -> 
     assert found["per_inference_above_idle"] is None
 
 
+def test_a_launch_that_drew_less_than_the_idle_board_leaves_nothing_above_idle() -> None:
+    """A meter of 5 W: what is above is noise, without an interval that could leave out 0."""
+    measuring = Measuring(
+        sensor="meter",
+        rail="",
+        method=COUNTER,
+        scope="meter",
+        chosen="test",
+        samples_per_s=100.0,
+        part_s=0.05,
+        idle_s=0.4,
+    )
+    supply = Supply(5.0)
+    measured = EnergyMeasurement(measuring, supply)
+    measured.observe_idle()
+    measured.on_progress(None)
+    launches = []
+    for watts in (5.001, 5.003, 4.999):
+        supply.watts = watts
+        time.sleep(0.05)
+        began_s = time.monotonic()
+        time.sleep(0.25)
+        launches.append([(began_s, time.monotonic(), 25.0)])
+    time.sleep(0.05)
+    measured.stop()
+    found = measured.report(launches)
+    assert found["void"] is None
+    assert found["per_inference"]["ci95"] is not None  # type: ignore[index]
+    assert found["per_inference_above_idle"] is None
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -431,8 +462,17 @@ def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
                 **{"sensor": "joules", "scope": "meter", "method": "energy counter"},
                 **{"per_inference": {"value": 0.1}, "idle": {"value": 5.0}},
             },
-            "Energy by joules (an external meter): energy counter. It drew no more than while it "
-            "was idle, so that nothing is above idle.",
+            "Energy by joules (an external meter): energy counter. What it drew can't be told "
+            "from what it draws while it is idle.",
+        ),
+        (
+            {
+                **{"sensor": "joules", "scope": "meter", "method": "energy counter"},
+                **{"per_inference": {"value": 0.1}, "idle": {"value": 5.0}, "samples_per_s": 1.0},
+                "per_inference_above_idle": {"value": 1e-3, "ci95": [0.0, 0.002]},
+            },
+            "Energy by joules (an external meter): energy counter, read once a second. What it "
+            "drew can't be told from what it draws while it is idle.",
         ),
         (
             {
