@@ -207,7 +207,7 @@ def _add_numbers(session: Session, rows: Sequence[dict[str, Any]]) -> None:
     ended = {row["benchmark_id"]: row for row in rows if row.get("status") == "completed"}
     with suppress(NotFoundError):  # one was deleted in the meantime
         for measured in map(as_json, session.client.result_rows(ended)):
-            names = ("primary_metric", "primary_value", "primary_unit", "verdict")
+            names = ("primary_metric", "primary_value", "primary_unit", "verdict", "workload")
             ended[measured["benchmark_id"]] |= {name: measured[name] for name in names}
 
 

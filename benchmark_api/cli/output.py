@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from edgeyard.benchmark_api.cli.program import Output
 from edgeyard.benchmark_api.printing import printable
-from edgeyard.devices.metrics import P50
+from edgeyard.devices.metrics import LOAD_LATENCY, LOAD_RATE, P50, RUNS_PER_S
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import InvalidInput
 
@@ -426,12 +427,27 @@ def primary_column(rows: Sequence[Row], *, always: bool = True) -> Column:
 
 
 def primary_text(row: Row) -> str:
-    """Return the primary metric with its unit, marked with the verdict, e.g. ``12.3 ms?``."""
+    """Return the primary metric with its unit, marked with the verdict, e.g. ``12.3 ms?``.
+
+    A latency without more words is a median.
+    """
     number, unit = three_digits(row.get("primary_value")), plain(row.get("primary_unit"))
     name, mark = plain(row.get("primary_metric")), MARKS.get(plain(row.get("verdict")), "")
     if unit == "1/s" and name.endswith("_per_s"):
         unit = name.removesuffix("_per_s").replace("_", " ") + "/s"  # e.g. "decode tokens/s"
+    elif name == LOAD_RATE.name:
+        unit = "queries/s"
+    elif name == LOAD_LATENCY.name:
+        unit = f"{unit} {_percentile(row)}".strip()
     return f"{number} {unit}".strip() + mark if number else ""
+
+
+def _percentile(row: Row) -> str:
+    """Return the percentile that a load by LoadGen's rules is about, e.g. ``p90``."""
+    work = row.get("workload")
+    load = plain(work.get("load")) if isinstance(work, Mapping) else ""
+    found = re.search(r"\bp[0-9.]+\b", load)
+    return found.group() if found is not None else ""
 
 
 def p90_of_latency(row: Row) -> str:
@@ -450,8 +466,24 @@ def timed_together(row: Row) -> str:
     )
 
 
+def _runs_per_s(row: Row) -> str:
+    """Return the throughput, marked with the verdict, where it is a number beside the primary one.
+
+    Queries of a server load arrive by chance, so that those of a second are not the rate.
+    """
+    primary = row.get("primary_metric")
+    return "" if primary in (RUNS_PER_S.name, LOAD_RATE.name) else marked("runs_per_s")(row)
+
+
 THROUGHPUT_COLUMNS = (
-    Column(title="RUNS/s", of=marked("runs_per_s"), right=True, whole=True, from_width=120),
+    Column(
+        title="RUNS/s",
+        of=_runs_per_s,
+        right=True,
+        whole=True,
+        from_width=120,
+        always=False,
+    ),
     Column(
         title="ROWS/s",
         of=marked("rows_per_s"),

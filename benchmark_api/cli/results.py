@@ -47,7 +47,14 @@ from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.cli.work import GROUP, shared_work, work_columns
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
-from edgeyard.devices.metrics import P50, MeasuredMetric, Metric, known_ends
+from edgeyard.devices.metrics import (
+    LOAD_RATE,
+    P50,
+    RUNS_PER_S,
+    MeasuredMetric,
+    Metric,
+    known_ends,
+)
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -309,6 +316,19 @@ def _interval_of(row: Row) -> str:
     return interval_text(*interval_of_row(row), row.get("primary_degrees"))
 
 
+def _beside_primary(title: str, name: str) -> Column:
+    """Return a column of a number of language models, empty where it is the primary one."""
+    of = marked(name)
+    return Column(
+        title=title,
+        of=lambda row: "" if row.get("primary_metric") == name else of(row),
+        right=True,
+        whole=True,
+        from_width=120,
+        always=False,
+    )
+
+
 _MEASURED = (
     Column(
         title="95 %",
@@ -334,6 +354,8 @@ _MEASURED = (
         whole=True,
         always=False,
     ),
+    _beside_primary("FIRST TOKEN ms", "time_to_first_token_ms"),
+    _beside_primary("PREFILL TOKENS/s", "prefill_tokens_per_s"),
     *THROUGHPUT_COLUMNS,
     Column(title="ACCURACY", of=accuracy, right=True, always=False),
     Column(title="LOSS", of=digits_field("final_loss"), right=True, always=False),
@@ -579,7 +601,8 @@ def _facts(found: Results) -> Mapping[str, str]:
     if metric is not None and again:
         again = f"95 %: {again} {metric.unit}".rstrip()
         facts[f"repeated {metric.name}"] = f"{again} ({_between_runs(row.get('between_runs'))})"
-    facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
+    if metric is None or metric.name not in (RUNS_PER_S.name, LOAD_RATE.name):
+        facts["throughput"] = _throughput(row, "steps" if trained else "runs", mark)
     judged = {
         "accuracy": f"{found.accuracy:.2%}" if found.accuracy is not None else "",
         "top-5": _share(row.get("top5")),

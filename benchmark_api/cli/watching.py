@@ -237,6 +237,7 @@ def _show_ends(session: Session, states: Benchmarks) -> None:
         row["why"] = reasons_of(measured)
         if session.output is Output.TABLE:
             row["reasons"] = measured.get("reasons")  # they mark the accuracy
+            row["workload"] = measured.get("workload")  # with the percentile of a load
     types = {plain(one.description.get("benchmark_type")) for one in states}
     if len(types) > 1 and session.output is Output.TABLE:
         for one in states:

@@ -15,7 +15,14 @@ from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.metrics import HIGHER, Metric, known_ends, primary_metric
+from edgeyard.devices.metrics import (
+    HIGHER,
+    PREFILL_TOKENS_PER_S,
+    TIME_TO_FIRST_TOKEN_MS,
+    Metric,
+    known_ends,
+    primary_metric,
+)
 from edgeyard.scheduler.decide.slowdown import judge_check
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import Charge, IdleTime, Quarantine
@@ -23,6 +30,7 @@ from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
+    BenchmarkType,
     Failure,
     Status,
     WaitReason,
@@ -436,6 +444,10 @@ def summary(
     primary = primary_metric(report)
     metric = primary.metric if primary is not None else None
     energy = table(report, "energy")
+    is_generation = benchmark.description.benchmark_type is BenchmarkType.GENAI
+    results = table(report, "results") if is_generation else {}
+    first_token = table(results, TIME_TO_FIRST_TOKEN_MS.name)
+    prefill = table(results, PREFILL_TOKENS_PER_S.name)
     joules = table(energy, "per_inference")
     energy_low, energy_high = known_ends(joules.get("value"), joules.get("ci95"))
     repeat_low, repeat_high = _repeat_interval(report, benchmark.target_uid, variation)
@@ -477,6 +489,8 @@ def summary(
         load_cold_ms=number(table(report, "load"), "cold_ms"),
         load_warm_ms=number(table(report, "load"), "warm_ms"),
         first_inference_ms=number(report, "first_inference_ms"),
+        time_to_first_token_ms=number(first_token, "value"),
+        prefill_tokens_per_s=number(prefill, "value"),
         ram_peak_bytes=number(report, "ram_peak"),
         ram_baseline_bytes=number(report, "ram_baseline"),
         ram_model_bytes=number(report, "ram_model"),

@@ -671,7 +671,8 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     ``p50_ms`` to ``p99_ms`` are quantiles of these means then, not of single inferences.
     ``runs_per_s`` counts inferences (TYPE3: training steps), ``rows_per_s`` their rows; it is null
     without a dimension for rows. ``metric`` and ``metric_value`` are of TYPE2 with another metric
-    than classification: MAE, mIoU or mAP. ``ram_model_bytes`` is the peak less the baseline, which
+    than classification: MAE, mIoU or mAP. ``time_to_first_token_ms`` and
+    ``prefill_tokens_per_s`` are of GENAI. ``ram_model_bytes`` is the peak less the baseline, which
     the process takes before it loads the model. ``energy_j`` is the energy of one inference with
     its 95 % interval, ``energy_above_idle_j`` the same less what the idle board takes in that
     time, ``power_w`` the mean power meanwhile, and ``energy_scope`` what the sensor measures:
@@ -717,6 +718,8 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     load_cold_ms: float | None
     load_warm_ms: float | None
     first_inference_ms: float | None
+    time_to_first_token_ms: float | None
+    prefill_tokens_per_s: float | None
     ram_peak_bytes: float | None
     ram_baseline_bytes: float | None
     ram_model_bytes: float | None

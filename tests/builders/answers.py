@@ -288,6 +288,8 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "load_cold_ms": 41.0,
         "load_warm_ms": 38.0,
         "first_inference_ms": 20.0,
+        "time_to_first_token_ms": None,
+        "prefill_tokens_per_s": None,
         "ram_peak_bytes": 120 * 2**20,
         "ram_baseline_bytes": None,
         "ram_model_bytes": None,

@@ -126,6 +126,25 @@ def test_a_report_whose_primary_metric_has_no_direction_is_refused(
     assert reason in answer.text
 
 
+def test_rows_of_language_models_state_the_first_token_and_the_prefill(api: Api) -> None:
+    rate = {"unit": "1/s", "better": "higher"}
+    results = {
+        "decode_tokens_per_s": {**rate, "value": 41.5},
+        "prefill_tokens_per_s": {**rate, "value": 900.0},
+        "time_to_first_token_ms": {"unit": "ms", "better": "lower", "value": 812.0},
+    }
+    stated = {"primary_metric": "decode_tokens_per_s", "results": results}
+    found = []
+    for kind in ("GENAI", "TYPE4"):
+        benchmark_id, answer = uploaded(api, benchmark_type=kind, **stated)
+        assert answer.status_code == 201, answer.text
+        api.ended(benchmark_id)
+        params = {"benchmark_id": benchmark_id}
+        (row,) = api.as_().get("/v1/results", params=params).json()["items"]
+        found.append((row["time_to_first_token_ms"], row["prefill_tokens_per_s"]))
+    assert found == [(812.0, 900.0), (None, None)], "another type's are its own"
+
+
 def test_a_row_states_the_kernel_that_its_report_states(api: Api) -> None:
     ids = []
     for board in ({"kernel": "6.6.31-v8+"}, {}):

@@ -1282,6 +1282,7 @@ def test_where_there_is_no_result_its_status_and_why_are_reported(
 
 def test_all_numbers_of_a_language_model_are_shown_and_in_csv(server: FakeServer) -> None:
     answer = results()
+    answer["summary"]["prefill_tokens_per_s"] = 900.0
     answer["reports"][0]["report"] |= {
         "benchmark_type": "GENAI",
         "generation": {

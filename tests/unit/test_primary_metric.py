@@ -142,6 +142,51 @@ def test_the_list_has_the_primary_metric_of_completed_benchmarks(server: FakeSer
     assert "RESULT" not in printed(run("list"))
 
 
+def test_the_list_tells_a_median_from_what_a_load_is_about(server: FakeServer) -> None:
+    listed = [benchmark(each) for each in "abcd"]
+    server.on("GET", "/v1/benchmarks", {"items": listed, "next_cursor": None})
+    at_p90 = workload(load="single-stream by LoadGen's rules: p90, 0.5 s")
+    latency = {"primary_metric": "load_latency", "primary_value": 0.00848, "workload": at_p90}
+    rate = {"primary_metric": "load_rate", "primary_unit": "1/s", "primary_value": 25200.0}
+    callers = {"primary_metric": "runs_per_s", "primary_unit": "1/s", "primary_value": 74996.0}
+    rows = [row("a", **latency), row("b", **rate), row("c", **callers), row("d")]
+    server.on("GET", "/v1/results", {"items": rows})
+    found = [" ".join(line[-3:]) for line in lines_of(printed(run("list")))[1:]]
+    shown = ["0.00848 ms p90", "25200 queries/s", "74996 runs/s", "12.3 ms"]
+    assert all(line.endswith(end) for line, end in zip(found, shown, strict=True)), found
+
+
+@pytest.mark.parametrize("name", ["load_rate", "runs_per_s"])
+def test_the_runs_of_a_second_stand_beside_no_primary_rate(server: FakeServer, name: str) -> None:
+    """Of several callers they are the primary number, and queries of a load arrive by chance."""
+    rate = {"primary_metric": name, "primary_unit": "1/s", "primary_value": 25200.0}
+    rows = [row(each, runs_per_s=25330.0, **rate) for each in "ab"]
+    server.on("GET", "/v1/results", {"items": rows})
+    server.on("GET", "/v1/benchmarks/a/results", {**results("a"), "summary": rows[0]})
+    for shown in (printed(run("results", "a", "b")), printed(run("results", "a"))):
+        assert "25200" in shown
+        assert "25330" not in shown
+
+
+def test_language_models_are_compared_by_their_first_token_and_prefill(server: FakeServer) -> None:
+    numbers = {"time_to_first_token_ms": 21.5, "prefill_tokens_per_s": 3300.0, "runs_per_s": None}
+    tokens = {"primary_metric": "decode_tokens_per_s", "primary_unit": "1/s"}
+    rows = [
+        decoded("a", 50.0, **numbers, **tokens),
+        decoded("b", 100.0, **numbers, **tokens, verdict="invalid"),
+    ]
+    server.on("GET", "/v1/results", {"items": rows})
+    shown = printed(run("results", "a", "b"))
+    assert "FIRST TOKEN ms" in shown
+    assert "PREFILL TOKENS/s" in shown
+    assert "21.5!" in shown
+    assert "3300" in shown
+    assert "RUNS/s" not in shown
+    prefill = {**tokens, "primary_metric": "prefill_tokens_per_s"}
+    server.on("GET", "/v1/results", {"items": [row | prefill for row in rows]})
+    assert printed(run("results", "a", "b")).count("PREFILL TOKENS/s") == 1
+
+
 def test_the_end_of_a_benchmark_shows_its_primary_metric(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks/a", benchmark("a"))
     server.on("GET", "/v1/results", {"items": [decoded("a", 50.0)]})
