@@ -36,7 +36,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fields import record, text
-from edgeyard.benchmark_api.sdk.fronts import front_text, fronts_of
+from edgeyard.benchmark_api.sdk.fronts import front_text, fronts_of, missing_fronts
 from edgeyard.devices.metrics import measured_metrics
 
 _STYLE = """
@@ -226,4 +226,5 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     )
     lines += [f"<li>The interval of {_text(each)}" for each in between]
     lines += [f"<li>On the front: {_text(each.sentence)}." for each in fronts_of(rows)]
+    lines += [f"<li>{_text(each)}." for each in missing_fronts(rows)]
     return ["<h2>Remarks</h2><ul>", *lines, "</ul>"] if lines else []

@@ -70,6 +70,7 @@ Html = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Write the comparison as one self-contained page: .html."),
 ]
+_PAGE = "--html, which has a picture of each"
 MAX_EPOCHS = 12
 """Maximum number of epochs whose losses are all shown; of more only the first and the last are."""
 
@@ -198,11 +199,11 @@ def _one_axis(rows: Sequence[Row]) -> None:
     types = sorted({plain(row.get("benchmark_type")) for row in measured})
     if len(types) > 1:
         problem = f"{' and '.join(types)} have no common axis"
-        raise InvalidInput.at("--plot", problem, "one of them, by --type")
+        raise InvalidInput.at("--plot", problem, f"one of them, by --type, or {_PAGE}")
     metrics = sorted({metric.label for each in measured if (metric := metric_of_row(each))})
     if len(metrics) > 1:
         problem = f"{'; '.join(metrics)} have no common axis"
-        raise InvalidInput.at("--plot", problem, "benchmarks with one primary metric")
+        raise InvalidInput.at("--plot", problem, f"benchmarks with one primary metric, or {_PAGE}")
     if types == ["TYPE3"]:
         raise InvalidInput.at(
             "--plot", "can draw latencies of inferences only, and TYPE3 measures training"
@@ -246,10 +247,10 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
 
 
 def _front_notes(rows: Sequence[Row]) -> list[str]:
-    """Return for each sweep what decides who is on its front."""
-    from edgeyard.benchmark_api.sdk.fronts import fronts_of
+    """Return for each sweep what decides who is on its front, or why there is none."""
+    from edgeyard.benchmark_api.sdk.fronts import fronts_of, missing_fronts
 
-    return list(dict.fromkeys(front.sentence for front in fronts_of(rows)))
+    return [*dict.fromkeys(front.sentence for front in fronts_of(rows)), *missing_fronts(rows)]
 
 
 def _look_alike(rows: Sequence[Row], differing: Sequence[str]) -> bool:

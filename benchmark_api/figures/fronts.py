@@ -43,18 +43,21 @@ class FrontFigure:
         x_axis: The horizontal axis of all panels.
         axes: The vertical axis of each panel, at least one.
         points: Numbered from 1 on.
+        invalid: Results of the sweep that are not drawn because they are invalid.
     """
 
     title: str
     x_axis: Axis
     axes: Sequence[Axis]
     points: Sequence[Alternative]
+    invalid: int = 0
 
     @property
     def remarks(self) -> list[str]:
         """What is written below the drawing: the shapes of markers, and the name of each number."""
         names = [f"{number} {point.remark}" for number, point in enumerate(self.points, start=1)]
-        return ["diamond: on the front; grey circle: dominated", *names]
+        left_out = [f"{self.invalid} invalid, not drawn"] if self.invalid else []
+        return ["diamond: on the front; grey circle: dominated", *names, *left_out]
 
     @property
     def x_scale(self) -> Scale:

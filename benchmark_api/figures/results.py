@@ -124,6 +124,7 @@ def _front_figure(front: Front, *, several: bool) -> FrontFigure:
         x_axis=_axis_in_unit(first),
         axes=[_axis_in_unit(each) for each in others],
         points=points,
+        invalid=front.invalid,
     )
 
 

@@ -96,6 +96,40 @@ def fronts_of(rows: Sequence[Record]) -> list[Front]:
     return [_front(group, invalid[key]) for key, group in groups.items() if _is_swept(group)]
 
 
+def missing_fronts(rows: Sequence[Record]) -> list[str]:
+    """Return for each model whose parameters vary, but that has no front, why it has none.
+
+    Args:
+        rows: Rows of results.
+    """
+    groups: dict[str, list[Record]] = {}
+    for row in rows:
+        if number(row, "primary_value") is not None:
+            groups.setdefault(_key(row, requests=False), []).append(row)
+    return [
+        f"{model_name(group[0])} has no front: {_why_missing(group)}"
+        for group in groups.values()
+        if _varies(group) and not fronts_of(group)
+    ]
+
+
+def _varies(rows: Sequence[Record]) -> bool:
+    """Return whether parameters differ, those of requests to a language model, too."""
+    parameters = [record(record(row, "workload"), "parameters") for row in rows]
+    return any(each != parameters[0] for each in parameters)
+
+
+def _why_missing(rows: Sequence[Record]) -> str:
+    """Return why results whose parameters differ are on no front."""
+    alike: dict[str, list[Record]] = {}
+    for row in rows:
+        alike.setdefault(_key(row), []).append(row)
+    if not any(map(_is_swept, alike.values())):
+        return "prompts and outputs of other lengths are other work"
+    valid = sum(row.get("verdict") != "invalid" for row in rows)
+    return f"{valid} of {len(rows)} results are valid, and it takes two with different parameters"
+
+
 def with_fronts(rows: Sequence[Record]) -> list[dict[str, object]]:
     """Return the rows, each with ``on_front``: whether it is on its front; None: not judged."""
     known = {
@@ -117,16 +151,24 @@ def _energy_of_a_row(row: Record) -> float | None:
     return joules * runs / rows if joules is not None and runs and rows else None
 
 
-def _key(row: Record) -> str:
-    """Return what is equal for results of one sweep."""
+def _key(row: Record, *, requests: bool = True) -> str:
+    """Return what is equal for results of one sweep.
+
+    Args:
+        row: A row of results.
+        requests: Whether other requests of a language model are other work, as they are.
+    """
     work = record(row, "workload")
     same = {name: work.get(name) for name in WORKLOAD if name not in _SWEPT}
     for name in ("engine", "engine_version", "model_sha256"):  # formats of one model share a name
         same.pop(name, None)
     own = [(each.get("name"), _sizes_of_a_row(each, row)) for each in records(work, "inputs")]
     metric = metric_of_row(row)
-    named = [model_name(row), own, metric.sentence if metric is not None else "", request_of(work)]
-    return json.dumps([same, named], sort_keys=True, default=str)
+    asked_for = [metric.sentence if metric is not None else "", request_of(work)]
+    if not requests and request_of(work) is not None:  # its lengths decide the metric
+        same.pop("metric", None)
+        asked_for = []
+    return json.dumps([same, model_name(row), own, asked_for], sort_keys=True, default=str)
 
 
 def _sizes_of_a_row(one: Record, row: Record) -> object:

@@ -86,6 +86,7 @@ def test_numbers_of_several_metrics_are_shown_with_their_units_and_never_compare
     assert {each["ratio"] for each in found} == {None}
     refused = refusal(run("results", "a", "b", "--plot", "all.svg"))
     assert "no common axis" in refused
+    assert "--html" in refused, "which draws each"
 
 
 def test_an_interval_whose_ends_are_not_known_is_said_to_be_so(server: FakeServer) -> None:

@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.sdk.fronts import fronts_of, with_fronts
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import described, given_problems, random_feeds
 from edgeyard.errors import InvalidInput, RunFailed
-from tests.builders.answers import benchmark, campaign, problem, row, workload
+from tests.builders.answers import benchmark, campaign, problem, results, row, workload
 from tests.builders.cli import printed, refusal, run
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -186,6 +186,49 @@ def test_a_front_says_how_many_invalid_results_it_leaves_out() -> None:
     assert "invalid" not in fronts_of(SWEPT[:2])[0].sentence
 
 
+INVALID = SWEPT[1] | {"verdict": "invalid"}
+
+
+def tokens(name: str, prompt_length: int, output_length: int, **more: object) -> Any:
+    """A result of a sweep of a language model."""
+    lengths = {"prompt_length": prompt_length, "output_length": output_length}
+    stated = {"parameters": {**lengths, **more}, "metric": f"of {output_length}", "inputs": []}
+    work = workload(benchmark_type="GENAI", engine="ort-genai", **stated)
+    return row(name, benchmark_type="GENAI", workload=work)
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (
+            [tokens("a", 16, 8), tokens("b", 256, 8)],
+            "net has no front: prompts and outputs of other lengths are other work",
+        ),
+        (
+            [tokens("a", 16, 1), tokens("b", 16, 8)],
+            "net has no front: prompts and outputs of other lengths are other work",
+        ),
+        (
+            [alternative("1x1", 10.0, 100.0, 50.0), INVALID],
+            "net has no front: 1 of 2 results are valid, and it takes two with different "
+            "parameters",
+        ),
+        ([tokens("a", 16, 8, threads=1), tokens("b", 16, 8, threads=2)], ""),
+        ([row("a"), row("b", verdict="invalid")], ""),
+        ([tokens("a", 16, 8)], ""),
+    ],
+)
+def test_a_sweep_without_a_front_states_why(server: FakeServer, rows: Any, why: str) -> None:
+    server.on("GET", "/v1/results", {"items": rows})
+    ids = [each["benchmark_id"] for each in rows]
+    for each in ids:
+        server.on("GET", f"/v1/benchmarks/{each}/results", results(each))
+    shown = " ".join(printed(run("results", *ids, "--html", "page.html")).split())
+    assert ("has no front" in shown) is bool(why)
+    assert why in shown
+    assert why in Path("page.html").read_text()
+
+
 def test_energy_decides_by_row_where_the_same_is_measured() -> None:
     measured = {"runs_per_s": 25.0, "energy_scope": "board"}
     rows = [
@@ -262,6 +305,10 @@ def test_the_figure_has_a_panel_for_each_metric_and_marks_the_front(tmp_path: Pa
     page = svg_figure(figure)
     assert page.count("<td>yes") == 3
     assert "style=" not in page
+    assert "not drawn" not in page
+    (lacking,) = front_figures([*SWEPT, alternative("8x8", 9.0, 9.0, 9.0, verdict="invalid")])
+    for drawn in (svg_figure(lacking), svg_document(lacking)):
+        assert "1 invalid, not drawn" in drawn
     plot_figure(figure, tmp_path / "front.svg")
     assert (tmp_path / "front.svg").stat().st_size > 5000
 
