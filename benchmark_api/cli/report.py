@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     three_digits,
     timed_together,
 )
+from edgeyard.benchmark_api.cli.work import column_text, named_text
 from edgeyard.benchmark_api.figures.loads import load_figures, load_rows, load_sentence_of
 from edgeyard.benchmark_api.figures.results import comparison_figures, front_figures
 from edgeyard.benchmark_api.figures.svg import FIGURE_STYLE, svg_figure
@@ -83,8 +84,12 @@ def _text(value: object) -> str:
 def _common(rows: Sequence[Row]) -> list[str]:
     """Return what all rows have in common."""
     differing = differences(rows)
-    same = [workload_text(rows[0], name) for name in WORKLOAD if rows and name not in differing]
-    shown = " · ".join(filter(None, same))
+    same = [
+        named_text(name, part)
+        for name in WORKLOAD
+        if rows and name not in differing and (part := workload_text(rows[0], name))
+    ]
+    shown = " · ".join(same)
     return [f"<p>All: {_text(shown)}</p>"] if shown and len(rows) > 1 else []
 
 
@@ -122,7 +127,7 @@ def _table(rows: Sequence[Row]) -> list[str]:
     ]
     for row in rows:
         interval = interval_text(*interval_of_row(row), row.get("primary_degrees"))
-        texts = [row.get("model"), _board(row), *(workload_text(row, name) for name in differing)]
+        texts = [row.get("model"), _board(row), *(column_text(row, name) for name in differing)]
         verdict = plain(row.get("verdict") or row.get("status"))
         cells = [f"<td class=n>{_text(row.get('group'))}"]
         cells.append(f"<td class='{escape(verdict)}'>{_text(verdict)}")
@@ -150,10 +155,11 @@ def _loads(details: Sequence[Results]) -> list[str]:
         lines.append(f"<h2>Load of {_text(_name(each))}</h2>")
         lines.append(f"<p>{_text(load_sentence_of(each))}</p>")
         lines += map(svg_figure, load_figures(each))
-        heads = "".join(f"<th class=n>{_text(_heading(name))}" for name in rows[0])
+        known = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+        heads = "".join(f"<th class=n>{_text(_heading(name))}" for name in known)
         lines.append(f"<div class=wide><table><tr>{heads}")
         for row in rows:
-            cells = "".join(f"<td class=n>{_text(_number(value))}" for value in row.values())
+            cells = "".join(f"<td class=n>{_text(_number(row[name]))}" for name in known)
             lines.append(f"<tr>{cells}")
         lines.append("</table></div>")
     return lines

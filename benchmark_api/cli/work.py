@@ -65,7 +65,7 @@ def work_columns(
     remarks: list[RenderableType] = []
     for number, (first, *_) in groups.items():
         texts = {name: workload_text(first, name) for name in differing if name not in inside}
-        parts = [f"{_NAMES.get(name, '')} {text}".strip() for name, text in texts.items() if text]
+        parts = [named_text(name, text) for name, text in texts.items() if text]
         remarks.append(note(f"group {number}", " · ".join(parts)))
     return difference_columns(inside), remarks
 
@@ -74,14 +74,25 @@ _NAMES = {"model_sha256": "content", "dataset_sha256": "dataset", "batch_size": 
 """What parts are called that do not say what they are."""
 
 
-def difference_columns(differing: Sequence[str]) -> list[Column]:
-    """Return a column for each part of the workload that differs between rows."""
+def named_text(name: str, text: str) -> str:
+    """Return a part of the workload in words, with its name where the words do not say it."""
+    return f"{_NAMES.get(name, '')} {text}".strip()
+
+
+def column_text(row: Row, name: str) -> str:
+    """Return a part of a row's workload for a column that has its name."""
     from edgeyard.benchmark_api.sdk.comparison import workload_text
 
+    text = workload_text(row, name)
+    return text.removeprefix("version ") if name == "engine_version" else text
+
+
+def difference_columns(differing: Sequence[str]) -> list[Column]:
+    """Return a column for each part of the workload that differs between rows."""
     return [
         Column(
             title=_HEADINGS[name],
-            of=partial(workload_text, name=name),
+            of=partial(column_text, name=name),
             whole=name == "model_sha256",
         )
         for name in differing
@@ -95,8 +106,9 @@ def shared_work(rows: Sequence[Row], differing: Sequence[str]) -> list[Renderabl
     if len(rows) < 2:
         return []
     same = [
-        workload_text(rows[0], name)
+        named_text(name, text)
         for name in WORKLOAD
         if name not in differing and name != "model_sha256"
+        if (text := workload_text(rows[0], name))
     ]
-    return [note("all", " · ".join(filter(None, same)))] if any(same) else []
+    return [note("all", " · ".join(same))] if same else []

@@ -211,7 +211,9 @@ def part_text(workload: Mapping[str, object], name: str) -> str:
 
 def _input(one: Mapping[str, object]) -> str:
     shape = one.get("shape")
-    sizes = "×".join(map(str, shape)) if isinstance(shape, list) else ""
+    sizes = ""
+    if isinstance(shape, list):
+        sizes = "×".join("?" if each is None else str(each) for each in shape)
     words = [one.get("name"), sizes, one.get("dtype")]
     return " ".join(each for each in words if isinstance(each, str) and each)
 

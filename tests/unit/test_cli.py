@@ -1353,6 +1353,25 @@ def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServ
     assert [one["group"] for one in listed] == [1, 1, 2]
 
 
+def test_parts_of_the_work_have_their_names_where_the_words_do_not_say_them(
+    server: FakeServer,
+) -> None:
+    inputs = [{"name": "input_ids", "shape": [None, None], "dtype": "int64"}]
+    shared: dict[str, Any] = {"dataset_sha256": ["e2e51054" * 8], "batch_size": 1}
+    rows = [
+        row(each, workload=workload(**shared, inputs=inputs, engine_version=version))
+        for each, version in (("a", "1.0.20261020"), ("b", "1.1"))
+    ]
+    server.on("GET", "/v1/results", {"items": rows})
+    output = run("results", "a", "b", "--html", "page.html").stdout
+    page = Path("page.html").read_text()
+    for shown in (" ".join(output.split()), page):
+        assert "dataset e2e51054 · TYPE1 · ort · input_ids ?×? int64 · batch size 1 · p50" in shown
+    assert " 1.0.20261020 " in output
+    assert "version 1.0.20261020" not in output
+    assert "<td>1.0.20261020<" in page
+
+
 def test_declared_values_replace_no_figure_and_their_names_no_characters(
     server: FakeServer,
 ) -> None:
