@@ -263,6 +263,14 @@ def rate_text(rate: Optional[float]) -> str:
     return f"{rate or 0.0:,.0f}" if (rate or 0.0) >= 1000 else f"{rate or 0.0:.4g}"
 
 
+def percentile_text(percentile: float) -> str:
+    """Return the name of a percentile, e.g. ``90th percentile``."""
+    whole = int(percentile)
+    is_teen = whole != percentile or whole % 100 in (11, 12, 13)
+    ending = "th" if is_teen else {1: "st", 2: "nd", 3: "rd"}.get(whole % 10, "th")
+    return f"{percentile:g}{ending} percentile"
+
+
 def generation_primary(output_length: int) -> Metric:
     """Return the primary metric of GENAI for outputs of so many tokens."""
     return DECODE_TOKENS_PER_S if output_length > 1 else PREFILL_TOKENS_PER_S

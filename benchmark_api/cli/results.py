@@ -60,6 +60,7 @@ from edgeyard.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from edgeyard.benchmark_api.schemas import answers as shapes
     from edgeyard.benchmark_api.sdk import Benchmark, Results
     from edgeyard.benchmark_api.sdk.results import DeclaredValue
 
@@ -597,7 +598,7 @@ def _facts(found: Results) -> Mapping[str, str]:
         batch_size = (workload.batch_size if workload else None) or 1
         rows = f" of up to {batch_size:.0f} rows" if batch_size > 1 else ""
         counted = "requests" if generated else "inferences"
-        facts["batches" if rows else counted] = f"{latency.count:,}{rows}"
+        facts["batches" if rows else counted] = f"{latency.count:,}{rows}{_of_soak(found.answer)}"
     again = interval_text(row.get("primary_repeat_low"), row.get("primary_repeat_high"))
     if metric is not None and again:
         again = f"95 %: {again} {metric.unit}".rstrip()
@@ -629,6 +630,13 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts["random input"] = _invented(found.report.get("feeds"))
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _of_soak(found: shapes.Results) -> str:
+    """Return which part of a soak the numbers are of; "" of other results."""
+    if found.soak is None:
+        return ""
+    return " of the steady part" if found.soak.steady is not None else " of the whole soak"
 
 
 def _of_generation(generation: object) -> str:

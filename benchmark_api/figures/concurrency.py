@@ -12,7 +12,9 @@ from edgeyard.benchmark_api.schemas.answers import ConcurrencyLevel, Concurrency
 def concurrency_figures(found: ConcurrencyResult) -> list[LineFigure]:
     """Return throughput and latency by the number of callers, with the knee marked."""
     callers = Axis(title="callers at once")
-    marks = [] if found.knee is None else [Mark(x=float(found.knee), text="knee")]
+    marks = (
+        [] if found.knee is None else [Mark(x=float(found.knee), text="knee, number of callers")]
+    )
     rates = _samples(found, lambda one: (one.runs_per_s, one.runs_per_s_low, one.runs_per_s_high))
     medians = _samples(found, lambda one: (one.p50_ms, one.p50_low_ms, one.p50_high_ms))
     tails = _samples(found, lambda one: (one.p99_ms, one.p99_low_ms, one.p99_high_ms))

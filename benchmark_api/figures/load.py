@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgeyard.benchmark_api.figures.axes import Axis
 from edgeyard.benchmark_api.figures.lines import LineFigure, Mark, Sample, Series
 from edgeyard.benchmark_api.schemas.answers import LoadResult, LoadTrial
-from edgeyard.devices.metrics import rate_text
+from edgeyard.devices.metrics import percentile_text, rate_text
 
 
 def load_test_figures(found: LoadResult) -> list[LineFigure]:
@@ -44,7 +44,7 @@ def load_test_figures(found: LoadResult) -> list[LineFigure]:
 
 def load_sentence(found: LoadResult) -> str:
     """Return what a load showed, by which rules, in words."""
-    counts = f"{found.percentile:g} %"
+    counts = f"the {percentile_text(found.percentile)}"
     result = found.result
     known = f"{result.latency_ms:.4g} ms"
     if found.bound_ms is None:
@@ -82,7 +82,8 @@ def _end(found: LoadResult) -> str:
 def _lateness(found: LoadResult) -> str:
     late_ms = found.result.generator_late_ms or 0.0
     invalid = [each.rate for each in found.trials if not each.valid and each.rate is not None]
-    text = f"The generator itself was late by {late_ms:.2g} ms at {found.percentile:g} %."
+    text = f"The generator itself was late by {late_ms:.2g} ms at the "
+    text += f"{percentile_text(found.percentile)}."
     if invalid:
         text += f" Trials from {rate_text(min(invalid))}/s on were invalid because of its lateness."
     return text

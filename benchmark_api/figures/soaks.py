@@ -93,7 +93,7 @@ def is_steady(window: SoakWindow, steady: SteadyPart | None) -> bool:
 
 
 def soak_sentence(found: SoakResult) -> str:
-    """Return when the board was steady and when it throttled, in words."""
+    """Return when the board was steady and throttled, and what measuring took, in words."""
     if found.steady is None:
         steady = (
             f"Not steady within {_duration_text(found.duration_s)}: the result is of all of it."
@@ -113,7 +113,7 @@ def soak_sentence(found: SoakResult) -> str:
         throttled = "No throttling was seen."
     else:
         throttled = "This board reports neither throttling nor its clock."
-    return f"{steady} {throttled}"
+    return f"{steady} {throttled} Edgeyard itself took {100 * found.overhead:.2g} % of a core."
 
 
 def _is_all_steady(found: SoakResult) -> bool:

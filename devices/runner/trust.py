@@ -14,7 +14,7 @@ from typing import Collection, Iterator, List, Mapping, NamedTuple, Optional, Se
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.metrics import Metric, known_ends
+from edgeyard.devices.metrics import Metric, known_ends, percentile_text
 from edgeyard.devices.runner.conditions import Conditions
 from edgeyard.devices.runner.interval import (
     MIN_LAUNCHES,
@@ -231,7 +231,7 @@ def percentile_uncertain(percentile: float, low: Optional[float], high: Optional
     ends = " to ".join("?" if each is None else _three_digits(each) for each in (low, high))
     return Reason(
         code="wide_interval",
-        sentence=f"The 95 % interval of the latency at {percentile:g} % is {ends} ms, wider than "
+        sentence=f"The 95 % interval of the {percentile_text(percentile)} is {ends} ms, wider than "
         f"±{_limit(MAX_INTERVAL_WIDTH)}; a longer load_duration would narrow it.",
     )
 

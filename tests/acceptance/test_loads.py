@@ -190,7 +190,9 @@ def test_a_server_load_finds_the_largest_rate_that_keeps_its_bound(
     assert found.answer.load_test is not None
     shown = CliRunner().invoke(app, ["results", done.benchmark_id])
     assert "Trials by LoadGen's rules" in shown.output
-    assert "the largest rate that keeps 250 ms at 90 %" in " ".join(shown.output.split())
+    assert "the largest rate that keeps 250 ms at the 90th percentile" in " ".join(
+        shown.output.split()
+    )
     picture = tmp_path / "load.svg"
     drawn = CliRunner().invoke(app, ["results", done.benchmark_id, "--plot", str(picture)])
     assert drawn.exit_code == 0, drawn.output

@@ -459,8 +459,9 @@ def test_the_pictures_show_latencies_the_bound_and_the_queue_by_rate(tmp_path: P
 def test_the_sentence_states_the_rules_the_rates_and_the_lateness() -> None:
     assert load_sentence(a_load()) == (
         "By LoadGen's rules (server, seed 7, no MLPerf result) the largest rate that keeps 50 ms "
-        "at 99 % is 40 queries/s, and 41.5/s did not keep it, in 4 trials. There 1 of 662 queries "
-        "were late, 1 allowed. The generator itself was late by 0.06 ms at 99 %."
+        "at the 99th percentile is 40 queries/s, and 41.5/s did not keep it, in 4 trials. There 1 "
+        "of 662 queries were late, 1 allowed. The generator itself was late by 0.06 ms at the 99th "
+        "percentile."
     )
     invalid = [load_trial(40.0, 12.0), load_trial(41.5, 13.0, valid=False)]
     assert "Trials from 41.5/s on were invalid" in load_sentence(a_load(trials=invalid))
@@ -469,6 +470,7 @@ def test_the_sentence_states_the_rules_the_rates_and_the_lateness() -> None:
     )
     single = load_sentence(a_load(kind="single-stream", bound_ms=None, percentile=90.0))
     assert "early stopping: 48 ms" in single
+    assert "at the 90th percentile" in single
 
 
 def test_the_table_has_a_row_for_each_trial_in_80_columns(
@@ -479,7 +481,21 @@ def test_the_table_has_a_row_for_each_trial_in_80_columns(
     lines = capsys.readouterr().out.splitlines()
     rows = [line for line in lines if not line.startswith("By LoadGen's rules")]
     assert max(map(len, rows)) <= 80
-    assert [line.split()[0] for line in rows[3:7]] == ["50", "25", "40", "41.5"]
+    assert [line.split()[0] for line in rows[3:7]] == ["25", "40", "41.5", "50"]
+    heads = ("RATE/s", "QUERIES", "KEPT", "LATE", "p50 ms", "p90 ms", "p99 ms")
+    assert "  ".join((*heads, "MAX QUEUE", "SENT LATE ms")) in rows[2]
+
+
+def test_queries_one_after_another_have_no_empty_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = load_trial(None, 10.0, kept=None, late=None, max_late=None)
+    found = a_load(kind="single-stream", bound_ms=None, result=alone, trials=[alone])
+    show(*load_table(found))
+    shown = capsys.readouterr().out
+    assert "QUERIES  p50 ms  p90 ms  p99 ms\n" in shown
+    page = report_page([], "", [msgspec.convert(results() | {"load_test": found}, Results)])
+    assert "queue" not in page.partition("<h2>Load of")[2]
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,10 @@ from edgeyard.devices.runner.conditions import Watch
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.soak import doubts, soak, steady_from
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
-from tests.builders.answers import soak_report
+from tests.builders.answers import results, soak_report
+from tests.builders.cli import printed, run
 from tests.builders.descriptions import read, refused
+from tests.fakes.api_server import FakeServer
 
 
 class Board:
@@ -227,12 +229,20 @@ def test_the_pictures_of_a_soak_have_latency_and_temperature_and_no_clock_that_i
 def test_the_sentence_says_when_it_was_steady_and_throttled() -> None:
     assert soak_sentence(a_soak()) == (
         "Steady from 4 min on, p50 150 ms: the result is of this part. Throttling after 4 min: "
-        "firmware or kernel report it."
+        "firmware or kernel report it. Edgeyard itself took 0.1 % of a core."
     )
     never: dict[str, object] = {"after_s": None, "sign": None, "watched": []}
     sentence = soak_sentence(a_soak(steady=None, throttling=never))
     assert "Not steady within 10 min" in sentence
     assert "reports neither" in sentence
+
+
+@pytest.mark.parametrize(("steady", "of"), [(4, "of the steady part"), (None, "of the whole soak")])
+def test_inferences_are_of_the_part_that_the_result_is_of(
+    server: FakeServer, steady: int | None, of: str
+) -> None:
+    server.on("GET", "/v1/benchmarks/a/results", {**results("a"), "soak": soak_report(10, steady)})
+    assert f"20 {of}" in printed(run("results", "a"))
 
 
 def test_joules_of_windows_have_a_column_where_they_are_known(
