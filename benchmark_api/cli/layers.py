@@ -18,6 +18,8 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.schemas.answers import LayerProfile, as_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import RenderableType
 
 SHOWN = 10
@@ -34,15 +36,20 @@ def layer_tables(found: LayerProfile, verdict: str = "") -> list[RenderableType]
     from rich.text import Text
 
     width = console().width
-    raw = as_json(found)
+    raw, whole_ms = as_json(found), found.profiled_p50_ms
     for each in (*raw["layers"], *raw["operators"]):
         each["verdict"] = verdict
+        each["of_run"] = each["p50_ms"] / whole_ms if whole_ms > 0 else None
     layers, operators = found.layers[:SHOWN], found.operators[:SHOWN]
     overhead = "" if found.overhead is None else f", {found.overhead:+.0%} against the timed runs"
     sentence = (
-        f"{found.runs} profiled runs, p50 {three_digits(found.profiled_p50_ms)} ms{overhead}; "
+        f"{found.runs} profiled runs, p50 {three_digits(whole_ms)} ms{overhead}; "
         f"{three_digits(found.outside_ms)} ms of a run are in no layer"
     )
+    if whole_ms > 0:
+        sentence += f", {found.outside_ms / whole_ms:.0%} of it"
+    if any(each.p50_ms == 0 for each in layers):
+        sentence += "; a time of 0 is less than the engine's clock can show"
     providers = ", ".join(f"{each.provider} {each.share:.0%}" for each in found.providers)
     return [
         Text(f"\nLayers that take longest ({len(layers)} of {found.count})", style="bold"),
@@ -54,15 +61,18 @@ def layer_tables(found: LayerProfile, verdict: str = "") -> list[RenderableType]
     ]
 
 
-def _share(row: Row) -> str:
-    value = row.get("share")
-    mark = MARKS.get(plain(row.get("verdict")), "")
-    return f"{value:.1%}{mark}" if isinstance(value, int | float) else ""
+def _share(name: str) -> Callable[[Row], str]:
+    def text(row: Row) -> str:
+        value, mark = row.get(name), MARKS.get(plain(row.get("verdict")), "")
+        return f"{value:.1%}{mark}" if isinstance(value, int | float) else ""
+
+    return text
 
 
 _TIME = (
     Column(title="p50 ms", of=marked("p50_ms"), right=True),
-    Column(title="SHARE", of=_share, right=True, whole=True),
+    Column(title="OF THE RUN", of=_share("of_run"), right=True, whole=True),
+    Column(title="OF LAYERS", of=_share("share"), right=True, whole=True),
 )
 
 _LAYERS = (

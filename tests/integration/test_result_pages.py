@@ -300,6 +300,24 @@ def test_the_overview_names_faulty_scorers_and_what_helps(
     assert "<code>edgeyard boards check</code>" in page
 
 
+def test_the_time_in_no_layer_stands_next_to_the_shares_of_layers(api: Api) -> None:
+    profile = {
+        **{"runs": 20, "count": 1, "profiled_p50_ms": 0.026, "overhead": 0.1, "outside_ms": 0.0234},
+        "layers": [
+            {
+                **{"name": "dense", "operator": "MatMul", "provider": "CPU", "p50_ms": 0.0026},
+                **{"share": 1.0, "calls_per_run": 1.0},
+            }
+        ],
+        "operators": [],
+        "providers": [],
+    }
+    benchmark_id = measured(api, npy(LATENCIES), layers=profile)
+    page = as_(api).get(f"/ui/benchmarks/{benchmark_id}").text
+    assert "Share of all layers" in page
+    assert "0.0234 ms of a profiled run of 0.026 ms are in no layer." in page
+
+
 def test_the_numbers_of_a_language_model_are_in_words(api: Api) -> None:
     rate = {"value": 41.5, "unit": "1/s", "title": "tokens written per second", "better": "higher"}
     first: dict[str, Any] = {"value": 812.0, "unit": "ms", "title": "time to first token"}

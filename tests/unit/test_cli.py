@@ -1234,10 +1234,33 @@ def test_times_of_layers_have_the_mark_of_the_runs_verdict(
     server.on("GET", f"{ONE}/results", results(verdict=verdict) | {"layers": profile})
     shown = printed(run("results", ID))
     (line,) = [line for line in shown.splitlines() if "conv1" in line]
-    assert line.split()[-2:] == [f"1.5{mark}", f"75.0%{mark}"]
+    assert line.split()[-3:] == [f"1.5{mark}", f"75.0%{mark}", f"75.0%{mark}"]
     words = " ".join(shown.split())
+    assert "clock" not in words
     assert "20 profiled runs, p50 2 ms, +10% against the timed runs" in words
-    assert "0.5 ms of a run are in no layer" in words
+    assert "0.5 ms of a run are in no layer, 25% of it" in words
+
+
+def test_layers_that_take_a_small_part_of_a_run_show_it(server: FakeServer) -> None:
+    """OpenVINO's clock has whole microseconds, and most of a small model's run is in no layer."""
+    times = [("dense", 0.002, 0.75), ("relu", 0.0006, 0.25), ("copy", 0.0, 0.0)]
+    layers = [
+        {"name": name, "operator": name, "provider": "", "p50_ms": p50_ms, "share": share}
+        for name, p50_ms, share in times
+    ]
+    profile = {
+        **{"runs": 20, "count": 3, "profiled_p50_ms": 0.026, "overhead": 0.1, "outside_ms": 0.0234},
+        "layers": [each | {"calls_per_run": 1.0} for each in layers],
+        "operators": [],
+        "providers": [],
+    }
+    server.on("GET", f"{ONE}/results", results() | {"layers": profile})
+    shown = printed(run("results", ID))
+    (line,) = [line for line in shown.splitlines() if line.startswith("dense")]
+    assert line.split()[-3:] == ["0.002", "7.7%", "75.0%"]
+    words = " ".join(shown.split())
+    assert "0.0234 ms of a run are in no layer, 90% of it" in words
+    assert "a time of 0 is less than the engine's clock can show" in words
 
 
 def no_result(status: str) -> dict[str, object]:
