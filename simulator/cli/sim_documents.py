@@ -19,7 +19,9 @@ from edgeyard.benchmark_api.cli.output_files import open_output
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.figures.metrics import JOB_FIGURES, Interval
+from edgeyard.simulator.cli.sim_plots import JOULES_A_KWH
 from edgeyard.simulator.comparison import (
+    MIN_SEEDS,
     RUN_FIGURES,
     MeasuredRun,
     PairedComparison,
@@ -52,7 +54,7 @@ TITLES: Mapping[str, str] = {
     "preemptions": "preemptions",
     "failed_attempts": "failed attempts",
     "overloaded": "overloaded nodes",
-    "energy_j": "energy, J",
+    "energy_j": "energy, kWh",
     "credits": "credits",
     "comparable_share": "comparable runs",
 }
@@ -191,6 +193,14 @@ def interval_text(interval: Interval) -> str:
     return f"{number(interval.low)} to {number(interval.high)}"
 
 
+def in_shown_unit(figure: str, interval: Interval) -> Interval:
+    """Return a figure in the unit that people read, which its title has: joules in kWh."""
+    if figure != "energy_j":
+        return interval
+    ends = (interval.mean, interval.low, interval.high)
+    return Interval(*(each / JOULES_A_KWH for each in ends))
+
+
 def run_row(label: str, run: SimulatedRun, figures: MeasuredRun) -> dict[str, object]:
     """Return the metrics of a run as one flat row; what is not known is None."""
     metrics = figures.metrics
@@ -320,7 +330,7 @@ def finding(each: PairedComparison) -> tuple[str, str]:
     interval = each.result.difference
     if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         same = interval.mean == 0
-        return ("equal" if same else "too few seeds"), ""
+        return ("equal" if same else f"too few seeds (below {MIN_SEEDS})"), ""
     if interval.low == interval.high == 0:
         return "equal", ""
     if interval.low <= 0 <= interval.high:
@@ -555,11 +565,12 @@ def html(report: Report, title: str, *, now: datetime | None = None) -> str:
 
 def _page_comparison(one: PairedComparison) -> dict[str, str]:
     words, tone = finding(one)
+    difference = in_shown_unit(one.figure, one.result.difference)
     return {
         "policies": f"{one.first} − {one.second}",
         "figure": TITLES[one.figure],
-        "difference": signed(one.result.difference.mean),
-        "interval": interval_text(one.result.difference),
+        "difference": signed(difference.mean),
+        "interval": interval_text(difference),
         "ratio": number(one.result.ratio),
         "shares": f"{one.result.lower:.0%} / {one.result.higher:.0%}",
         "pairs": count_of(one.pairs, "job" if one.figure in JOB_FIGURES else "run"),
@@ -610,7 +621,7 @@ def _page_part(part: Part) -> _PagePart:
             _Cell(f"{each.unended:,}"),
         ]
         for name in (*JOB_FIGURES, *shown):
-            interval = each.figures[name]
+            interval = in_shown_unit(name, each.figures[name])
             bound = "≥ " if each.at_least.get(name) else ""
             cells.append(_Cell(f"{bound}{number(interval.mean)}", interval_text(interval)))
         page.policies.append({"cells": cells, "best": each.policy == best})

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgeyard.benchmark_api.cli.output_files import check_matplotlib, open_output
 from edgeyard.benchmark_api.figures.palette import COLOURS
+from edgeyard.simulator.comparison import MIN_SEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +33,7 @@ _STYLES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _MARKER_GAP = 0.15
 """Distance between markers of a curve, as a share of the plot's diagonal."""
-_JOULES_A_KWH = 3.6e6
+JOULES_A_KWH = 3.6e6
 _INK = "#010203"
 """Drawn in the colour of the page's text where the SVG is part of a page."""
 _FORMATS = ("png", "svg")
@@ -171,9 +172,9 @@ def time_against_energy(
         for number, (label, (time_s, joules)) in enumerate(points.items()):
             axes.errorbar(
                 time_s.mean,
-                joules.mean / _JOULES_A_KWH,
+                joules.mean / JOULES_A_KWH,
                 xerr=_reach(time_s, 1.0),
-                yerr=_reach(joules, _JOULES_A_KWH),
+                yerr=_reach(joules, JOULES_A_KWH),
                 label=label,
                 color=COLOURS[number % len(COLOURS)],
                 marker=_MARKERS[(number + number // len(COLOURS)) % len(_MARKERS)],
@@ -181,7 +182,9 @@ def time_against_energy(
                 lw=1.3,
                 ls="none",
             )
-        axes.set_xlabel("mean turnaround, s")
+        lacking = any(_reach(each, 1.0) is None for point in points.values() for each in point)
+        note = f"\nno bar: below {MIN_SEEDS} seeds an interval is not known" if lacking else ""
+        axes.set_xlabel(f"mean turnaround, s{note}")
         axes.set_ylabel("energy of all boards, kWh")
 
     suffix = f" · {scenario}" if scenario else ""
@@ -189,7 +192,7 @@ def time_against_energy(
         "time-energy",
         f"Time against energy{suffix}",
         "Mean turnaround and energy of all boards, idle ones too, by policy; left and below is "
-        "better. Bars are 95 % intervals: of the seeds' means from five seeds on.",
+        f"better. Bars are 95 % intervals: of the seeds' means from {MIN_SEEDS} seeds on.",
         draw,
     )
 

@@ -323,6 +323,10 @@ _POLICY_COLUMNS = (
         from_width=100,
         yields=6,
     ),
+    Column(
+        title="95 %", of=field("turnaround_s_interval"), right=True, whole=True, from_width=130,
+        yields=9,
+    ),
     Column(title="BOUNDED SLOWDOWN", of=field("bounded_slowdown"), right=True, whole=True),
     Column(
         title="95 %", of=field("bounded_slowdown_interval"), right=True, whole=True, from_width=110,
@@ -339,7 +343,7 @@ _POLICY_COLUMNS = (
     Column(
         title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False, yields=1
     ),
-    Column(title="ENERGY, J", of=field("energy_j"), right=True, whole=True, always=False),
+    Column(title="ENERGY, kWh", of=field("energy_j"), right=True, whole=True, always=False),
     Column(
         title="95 %",
         of=field("energy_j_interval"),
@@ -369,7 +373,7 @@ _COMPARISON_COLUMNS = (
 
 
 def _policy_row(summary: PolicySummary) -> Row:
-    from edgeyard.simulator.cli.sim_documents import interval_text, number
+    from edgeyard.simulator.cli.sim_documents import in_shown_unit, interval_text, number
 
     row: dict[str, object] = {
         "scenario": summary.scenario,
@@ -379,7 +383,8 @@ def _policy_row(summary: PolicySummary) -> Row:
         "completed": f"{summary.completed:,}",
         "unended": f"{summary.unended:,}" if summary.unended else "",
     }
-    for name, interval in summary.figures.items():
+    for name, figure in summary.figures.items():
+        interval = in_shown_unit(name, figure)
         bound = "≥ " if summary.at_least.get(name) else ""
         row[name] = f"{bound}{number(interval.mean)}"
         row[f"{name}_interval"] = interval_text(interval)
@@ -389,14 +394,21 @@ def _policy_row(summary: PolicySummary) -> Row:
 
 
 def _comparison_row(each: PairedComparison) -> Row:
-    from edgeyard.simulator.cli.sim_documents import TITLES, finding, interval_text, signed
+    from edgeyard.simulator.cli.sim_documents import (
+        TITLES,
+        finding,
+        in_shown_unit,
+        interval_text,
+        signed,
+    )
 
+    difference = in_shown_unit(each.figure, each.result.difference)
     return {
         "first": each.first,
         "second": each.second,
         "figure": TITLES[each.figure].removesuffix(" (10 s)"),
-        "difference": signed(each.result.difference.mean),
-        "interval": interval_text(each.result.difference),
+        "difference": signed(difference.mean),
+        "interval": interval_text(difference),
         "pairs": f"{each.pairs:,}",
         "unpaired": f"{each.unpaired:,}" if each.unpaired else "",
         "finding": finding(each)[0],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.prediction.estimates import past_pairs
 from edgeyard.simulator.cli.sim_documents import make_report, part_plots
 from edgeyard.simulator.cli.sim_plots import save, time_against_energy
+from edgeyard.simulator.cli.sim_reports import show_part
 from edgeyard.simulator.lab.world import simulate_lab
 from edgeyard.simulator.runs import SimulatedRun
 from edgeyard.simulator.scenario import load_scenario
@@ -144,7 +146,9 @@ def simulated(weight_s_per_j: float, seed: int = 1) -> SimulatedRun:
 
 
 @pytest.mark.slow
-def test_energy_is_saved_for_time_in_a_shipped_scenario(tmp_path: Path) -> None:
+def test_energy_is_saved_for_time_in_a_shipped_scenario(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = [simulated(weight, seed) for weight in (0.0, 1.0) for seed in range(1, 6)]
     (part,) = make_report(runs).parts
     fast, frugal = part.summaries
@@ -154,6 +158,28 @@ def test_energy_is_saved_for_time_in_a_shipped_scenario(tmp_path: Path) -> None:
     assert picture.title == "Time against energy"
     drawn = save(picture, tmp_path, "", "svg").read_text("utf-8")
     assert "energy of all boards, kWh" in drawn
+    assert "no bar" not in drawn
+    capsys.readouterr()
+    show_part(part)
+    shown = capsys.readouterr().out
+    kwh = f"{fast.figures['energy_j'].mean / 3.6e6:.3g}"
+    (head,) = [line for line in shown.splitlines() if line.startswith("POLICY")]
+    titles = re.split(r" {2,}", head)
+    assert titles[titles.index("TURNAROUND, s") + 1] == "95 %"
+    assert "ENERGY, kWh" in head
+    assert kwh in shown
+
+
+@pytest.mark.slow
+def test_few_seeds_are_said_to_be_too_few_where_an_interval_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [simulated(weight, seed) for weight in (0.0, 1.0) for seed in (1, 2)]
+    (part,) = make_report(runs).parts
+    drawn = save(part_plots(part, several=False)[-1], tmp_path, "", "svg").read_text("utf-8")
+    assert "no bar: below 5 seeds an interval is not known" in drawn
+    show_part(part)
+    assert "too few seeds (below 5)" in capsys.readouterr().out
 
 
 def test_a_point_without_an_interval_is_drawn_without_one(tmp_path: Path) -> None:
