@@ -546,12 +546,42 @@ def layer_profile(report: Mapping[str, object]) -> shapes.LayerProfile | None:
 
 def soak_result(report: Mapping[str, object]) -> shapes.SoakResult | None:
     """Return the windows of a soak; None where it was none."""
-    return _converted(table(report, "soak"), shapes.SoakResult)
+    return _converted(_with_known_ends(table(report, "soak"), "windows"), shapes.SoakResult)
 
 
 def concurrency_result(report: Mapping[str, object]) -> shapes.ConcurrencyResult | None:
     """Return the curve of several callers at once; None where there was but one."""
-    return _converted(table(report, "concurrency"), shapes.ConcurrencyResult)
+    curve = _with_known_ends(table(report, "concurrency"), "levels")
+    return _converted(curve, shapes.ConcurrencyResult)
+
+
+def _with_known_ends(part: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return a part of a report whose rows state no ends of intervals that are not known.
+
+    Args:
+        part: Of a report.
+        key: Of its rows, each with numbers such as ``p50_ms``, ``p50_low_ms`` and ``p50_high_ms``.
+    """
+    rows = part.get(key)
+    if not isinstance(rows, list):
+        return part
+    return {**part, key: [_row_with_known_ends(row) for row in rows]}
+
+
+def _row_with_known_ends(row: object) -> object:
+    if not isinstance(row, Mapping):
+        return row
+    ends: dict[str, float | None] = {}
+    for low in row:
+        if isinstance(low, str) and "_low" in low:
+            high = low.replace("_low", "_high")
+            stated = (row[low], row.get(high))
+            if (
+                None not in stated
+                and known_ends(row.get(low.replace("_low", "")), stated)[0] is None
+            ):
+                ends |= {low: None, high: None}
+    return {**row, **ends}
 
 
 def load_result(report: Mapping[str, object]) -> shapes.LoadResult | None:

@@ -74,3 +74,31 @@ def test_a_run_that_failed_has_none_of_the_numbers_that_were_asked_for(api: Api)
     failed = {"schema": "edgeyard/result/v1", "status": "failed", "benchmark_id": benchmark_id}
     answer = api.uploaded(benchmark_id, {**failed, "failure": failure})
     assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "part", "rows", "stated", "changes"),
+    [
+        ({"soak": "10m"}, "soak", "windows", soak_report(), {}),
+        (
+            {"concurrency": "1,2,4", "parameters": {"threads": 1}},
+            "concurrency",
+            "levels",
+            concurrency_report(),
+            {"primary_metric": "runs_per_s", "runs_per_s": 180.0},
+        ),
+    ],
+)
+def test_parts_of_a_load_have_no_ends_of_an_interval_that_is_not_known(
+    api: Api, wanted: dict[str, Any], part: str, rows: str, stated: Any, changes: dict[str, Any]
+) -> None:
+    benchmark_id = api.submit(**wanted)
+    api.dispatched(benchmark_id)
+    first, second, *_ = stated[rows]
+    second |= {"p50_low_ms": second["p50_ms"] / 1000, "p50_high_ms": second["p50_ms"] * 1000}
+    uploaded = {**report(benchmark_id=benchmark_id), part: stated, **changes}
+    answer = api.uploaded(benchmark_id, uploaded)
+    assert answer.status_code == 201, answer.text
+    shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}/results").json()[part][rows]
+    assert shown[0]["p50_low_ms"] == first["p50_low_ms"]
+    assert (shown[1]["p50_low_ms"], shown[1]["p50_high_ms"]) == (None, None)
