@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from edgeyard.benchmark_api.sdk.model_folder import packed
-from edgeyard.devices.metrics import measured_metrics
+from edgeyard.devices.metrics import known_ends, measured_metrics
 from tests.builders.language_models import TINY_LLAMA
 from tests.builders.runner import LIGHT, Task, UploadServer, make_task, upload_server
 from tests.builders.sensors import HWMON, ORIN_NX, package, replayed, write_tree
@@ -77,7 +78,8 @@ def test_a_run_on_a_jetson_states_its_joules(server: UploadServer, tmp_path: Pat
     # other work of this machine makes some inferences long, and a part is the mean of its own
     slowest_ms = max(latency["p99"], latency["mean"])
     assert 0.9 * latency["p50"] <= each["value"] / 6.0 * 1e3 <= 1.1 * slowest_ms
-    assert each["ci95"][0] <= each["value"] <= each["ci95"][1]
+    low, high = known_ends(each["value"], each["ci95"])  # unknown where launches differ too much
+    assert (low or 0.0) <= each["value"] <= (high or math.inf)
     assert energy["idle"]["value"] == pytest.approx(6.0)
     assert energy["per_inference_above_idle"] is None, "it drew no more than idle"
     assert energy["joules"] == pytest.approx(6.0 * energy["seconds"])
@@ -101,9 +103,7 @@ def test_the_energy_of_a_language_model_is_that_of_a_token(
     # other work of this machine makes some tokens late, and a part is the mean of its own
     latest_ms = max(np.quantile(token_ms, 0.99), token_ms.mean())
     assert 0.7 * np.median(token_ms) <= energy.value / 6.0 * 1e3 <= 1.3 * latest_ms
-    assert energy.low is not None
-    assert energy.high is not None
-    assert energy.low <= energy.value <= energy.high
+    assert (energy.low or 0.0) <= energy.value <= (energy.high or math.inf)
 
 
 @pytest.mark.parametrize(
