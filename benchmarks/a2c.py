@@ -66,8 +66,8 @@ def experiments() -> Mapping[str, Any]:
 
 def variant_settings(options: Mapping[str, Any], seed: int) -> A2cTraining:
     """Return the settings of a variant; raises InvalidInput for an unknown name."""
-    given = {name: each for name, each in options.items() if name not in ("label", "trace")}
-    return settings_of({**given, "seed": seed}, trace_jobs.MIX if options.get("trace") else None)
+    given = {name: each for name, each in options.items() if name not in ("label", "log")}
+    return settings_of({**given, "seed": seed}, trace_jobs.MIX if options.get("log") else None)
 
 
 class Arrivals(NamedTuple):
@@ -90,12 +90,12 @@ def arrivals_of(options: Mapping[str, Any], settings: A2cTraining) -> Arrivals:
     Raises:
         OSError: It needs the log, which is not there.
     """
-    if not options.get("trace"):
+    if not options.get("log"):
         judged = unseen_sequences(settings.mix, SEQUENCES, settings.arrival_steps)
         return Arrivals(None, None, judged)
     windows = trace_jobs.windows(settings.arrival_steps)
     judged = trace_jobs.repeated(windows.judged, trace_jobs.DRAWS)
-    if options["trace"] == "alone":
+    if options["log"] == "alone":
         return Arrivals(windows.judged, windows.judged, judged)
     return Arrivals(windows.trained, windows.validation, judged)
 

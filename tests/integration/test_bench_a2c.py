@@ -38,6 +38,10 @@ def test_all_experiments_have_valid_settings_and_five_seeds() -> None:
         assert len(experiment["seeds"]) >= 5 or name == "choice"
         for variant in experiment["variants"]:
             assert variant_settings({**experiment["all"], **variant}, 3).seed == 3
+    returns = known["returns"]
+    traced = [variant_settings({**returns["all"], **each}, 1) for each in returns["variants"]]
+    assert [each.trace for each in traced] == [1.0, 1.0, 1.0, 0.97, 1.0]
+    assert {each.mix.rate for each in traced} == {0.6}, "a return is no log"
     rates = [variant_settings(each, 1).mix.rate for each in known["rates"]["variants"]]
     assert rates == [0.6, 0.7, 0.8, 0.9]
     assert variant_settings({"label": "m", "n_steps": 0}, 1).n_steps == 0
