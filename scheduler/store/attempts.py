@@ -62,7 +62,11 @@ _LAST_NUMBERS = (
     .where(among(attempts.c.benchmark_id))
     .group_by(attempts.c.benchmark_id)
 )
-_LIVE = select(attempts).where(text(LIVE_STATES)).order_by(attempts.c.created_at)
+_LIVE = (
+    select(attempts)
+    .where(text(LIVE_STATES))
+    .order_by(attempts.c.created_at, attempts.c.benchmark_id, attempts.c.number)
+)
 _LIVE_OF = _LIVE.where(among(attempts.c.job_id))
 _LIVE_VERSIONS = select(attempts.c.job_id, attempts.c.version).where(text(LIVE_STATES))
 _RUNNING = select(
@@ -180,7 +184,7 @@ class SqlAttempts(Attempts):
             return [self._read(row) for row in self._tx.rows(_LIVE)]
         self._lock_owners(job_ids)
         found = [self._read(row) for row in self._tx.rows_of(_LIVE_OF, job_ids)]
-        return sorted(found, key=lambda attempt: attempt.created_at)
+        return sorted(found, key=lambda each: (each.created_at, each.benchmark_id, each.number))
 
     def live_versions(self) -> Mapping[str, int]:
         return {
