@@ -28,6 +28,7 @@ from edgeyard.benchmark_api.schemas.description import (
 from edgeyard.benchmark_api.schemas.fields import file_name_problem, is_url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
+from edgeyard.devices.runner.arrivals import trial_s
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
@@ -707,8 +708,14 @@ def _min_run_s(description: JobDescription) -> float:
         precision=description.precision,
         soak_s=description.soak_s,
         levels=len(description.concurrency),
-        load_s=load_s(description),
+        load_s=_trial_s(description),
     )
+
+
+def _trial_s(description: JobDescription) -> float:
+    """Return how long a trial of a load lasts at least, seconds; 0 without one."""
+    rules = description.load_rules
+    return 0.0 if rules is None else trial_s(rules, description.nb_inference)
 
 
 def _too_long(description: JobDescription) -> str:
@@ -729,7 +736,7 @@ def _work(description: JobDescription) -> str:
     if description.concurrency:
         return f"{len(description.concurrency)} numbers of callers, one after another,"
     if description.load is not None:
-        return f"a trial of {load_s(description):g} s"
+        return f"a trial of {_trial_s(description):g} s"
     if description.benchmark_type is BenchmarkType.TYPE1 and description.precision is None:
         return f"{description.nb_inference:,} timed inferences"
     return "anything"

@@ -6,6 +6,7 @@ They are those of `edgeyard.devices.runner.load`, which sends the queries.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,7 @@ def arrivals_s(rate: float, count: int, seed: int) -> NDArray[np.float64]:
     return np.concatenate([[0.0], np.cumsum(gaps[:-1])])
 
 
+@lru_cache(maxsize=256)
 def trial_s(rules: LoadRules, min_runs: int) -> float:
     """Return how long a trial lasts at least, seconds: at a stated rate, until the last arrival.
 

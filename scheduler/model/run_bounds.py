@@ -5,7 +5,6 @@ The defaults are those of the runner, so that a task ends at the same time in ea
 
 from __future__ import annotations
 
-from edgeyard.devices.runner.arrivals import trial_s
 from edgeyard.devices.runner.spec import DEFAULT_NO_OUTPUT_TIMEOUT_S as DEFAULT_MAX_SILENCE_S
 from edgeyard.devices.runner.spec import DEFAULT_UPLOAD_TIMEOUT_S as DEFAULT_MAX_UPLOAD_S
 from edgeyard.devices.runner.spec import DEFAULT_USER_TIME_S as DEFAULT_MAX_RUN_S
@@ -49,13 +48,18 @@ def run_bound_s(
 
 
 def load_s(description: JobDescription) -> float:
-    """Return how long its load lasts at least, whatever the board, seconds; 0: no load."""
+    """Return how long its load lasts by what it states, whatever the board, seconds; 0: no load.
+
+    Of a load at a stated rate, what is expected: the arrivals themselves are not drawn.
+    """
     if description.soak_s is not None:
         return description.soak_s
     if description.concurrency:
         return len(description.concurrency) * MIN_LEVEL_S
     rules = description.load_rules
-    return 0.0 if rules is None else trial_s(rules, description.nb_inference)
+    if rules is None:
+        return 0.0
+    return max(rules.duration_s, description.nb_inference / rules.rate if rules.rate else 0.0)
 
 
 def min_run_s(
