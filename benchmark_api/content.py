@@ -689,7 +689,7 @@ def size_problem(
         size_bytes: Of the model.
         max_ram_bytes: Of the boards that may run it; None: not known.
     """
-    return _memory_problem(description, "/model", "a model", size_bytes, max_ram_bytes)
+    return _memory_problem(description, "/model", "has", "a model", size_bytes, max_ram_bytes)
 
 
 def _feed_problems(
@@ -705,14 +705,15 @@ def _feed_problems(
     pointer = f"/input/{largest}"
     if batch_size is not None and "shape" not in description.input.get(largest, {}):
         pointer = "/parameters/batch_size"
-    total_bytes = sum(found.values())
-    problem = _memory_problem(description, pointer, "inputs", total_bytes, max_ram_bytes)
+    has, size_bytes = "makes inputs of", sum(found.values())
+    problem = _memory_problem(description, pointer, has, "inputs", size_bytes, max_ram_bytes)
     return [] if problem is None else [problem]
 
 
 def _memory_problem(
     description: JobDescription,
     pointer: str,
+    has: str,
     what: str,
     size_bytes: int,
     max_ram_bytes: int | None,
@@ -725,10 +726,9 @@ def _memory_problem(
     boards = f"the boards of {description.family} that may run it have at most"
     if description.target_uid is not None:
         boards = f"{description.target_uid} has"
-    has = f"has {size}" if pointer == "/model" else f"makes inputs of {size}"
     return FieldError(
         pointer,
-        f"{has}, and {boards} {ram} of memory",
+        f"{has} {size}, and {boards} {ram} of memory",
         f"{what} of at most {ram}, or another target",
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from edgeyard.benchmark_api.sdk.fields import record, text, whole
+from edgeyard.scheduler.model.workload import lengths_text
 
 
 def generation_text(report: Mapping[str, object]) -> str:
@@ -21,6 +22,5 @@ def generation_text(report: Mapping[str, object]) -> str:
         return ""
     preset = text(generation, "preset")
     name = f" ({preset})" if preset else ""
-    tokens = "1 token" if prompt == 1 else f"{prompt} tokens"
     times = "once" if requests == 1 else f"{requests} times"
-    return f"a prompt of {tokens} and {output} generated{name}, measured {times}"
+    return f"{lengths_text(prompt, output)}{name}, measured {times}"

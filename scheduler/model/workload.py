@@ -176,10 +176,14 @@ def request_text(workload: Mapping[str, object]) -> str:
     request = request_of(workload)
     if request is None:
         return ""
-    length = request.prompt_length
-    tokens = "1 token" if length == 1 else f"{length} tokens"
-    prompt = "a text prompt" if length is None else f"a prompt of {tokens}"
-    return f"{prompt} and {request.output_length} generated"
+    return lengths_text(request.prompt_length, request.output_length)
+
+
+def lengths_text(prompt_length: int | None, output_length: int) -> str:
+    """Return the lengths of a request in words, tokens; None: the prompt is a text."""
+    tokens = "1 token" if prompt_length == 1 else f"{prompt_length} tokens"
+    prompt = "a text prompt" if prompt_length is None else f"a prompt of {tokens}"
+    return f"{prompt} and {output_length} generated"
 
 
 def request_name(workload: Mapping[str, object]) -> str:
