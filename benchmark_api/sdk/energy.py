@@ -31,7 +31,7 @@ def energy_sentence(report: Mapping[str, object]) -> str:
     often = f", read {_times(rate)} a second" if isinstance(rate, int | float) else ""
     found = f"Energy by {place} ({scope}): {text(energy, 'method')}{often}."
     if _is_known(energy, "per_inference", "idle") and not _is_above_idle(energy):
-        found += " What it drew can't be told from what it draws while it is idle."
+        found += " Its power does not differ from that of the idle board."
     return f"{found} Some of it is void: {void}." if void else found
 
 
@@ -44,8 +44,10 @@ def _is_above_idle(energy: Record) -> bool:
 
     A number without an interval is of few parts, as is then the energy itself.
     """
-    low, _ = known_ends(1.0, record(energy, "per_inference_above_idle").get("ci95"))
-    return _is_known(energy, "per_inference_above_idle") and (low is None or low > 0)
+    above = record(energy, "per_inference_above_idle")
+    value = number(above, "value")
+    low, _ = known_ends(value, above.get("ci95"))
+    return value is not None and (low is None or low > 0)
 
 
 def _is_known(energy: Mapping[str, object], *names: str) -> bool:

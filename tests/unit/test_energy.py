@@ -462,8 +462,8 @@ def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
                 **{"sensor": "joules", "scope": "meter", "method": "energy counter"},
                 **{"per_inference": {"value": 0.1}, "idle": {"value": 5.0}},
             },
-            "Energy by joules (an external meter): energy counter. What it drew can't be told "
-            "from what it draws while it is idle.",
+            "Energy by joules (an external meter): energy counter. Its power does not differ from "
+            "that of the idle board.",
         ),
         (
             {
@@ -471,8 +471,8 @@ def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
                 **{"per_inference": {"value": 0.1}, "idle": {"value": 5.0}, "samples_per_s": 1.0},
                 "per_inference_above_idle": {"value": 1e-3, "ci95": [0.0, 0.002]},
             },
-            "Energy by joules (an external meter): energy counter, read once a second. What it "
-            "drew can't be told from what it draws while it is idle.",
+            "Energy by joules (an external meter): energy counter, read once a second. Its "
+            "power does not differ from that of the idle board.",
         ),
         (
             {
