@@ -85,27 +85,36 @@ class AllowLists:
         """Start without any list."""
         self._decided, self._batch = decided, decided.batch
         self._masks: dict[int, tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
+        self._late: dict[int, NDArray[np.bool_]] = {}
 
-    def of(self, row: int, board: int, binding: Binding, each: PendingBenchmark) -> Confinement:
+    def of(self, job: int, row: int, board: int, binding: Binding) -> Confinement:
         """Return how a job is bound, and the boards to which it must be confined.
 
         A loose job states no boards, so where it could get one that it must not get it is filtered
         instead. Boards that may appear later are left to the cluster: a loose job that gets an
         unknown one is taken back.
 
+        Boards on which it failed are left out if another was found, and those that have just
+        failed it in any case.
+
         Args:
+            job: Row of the benchmark.
             row: Its class.
             board: The board that was chosen.
             binding: How it is bound.
-            each: The benchmark. Boards on which it failed are left out if another was found, and
-                those that have just failed it in any case.
         """
+        each = self._decided.pending[job]
         requested = each.binding or self._decided.policy.binding
         if binding is STRICT.binding:
             pinned = each.target_uid is not None and requested is Binding.LOOSE
             return Confinement(binding, reason=_NAMES_A_BOARD) if pinned else STRICT
         uids = self._batch.snapshot.uids
         matching, excluded = self._of_class(row)
+        if job in self._decided.timeline.reservations:
+            late = self._decided.timeline.without(job).late_of(row)
+        else:
+            late = self._late_of_class(row)
+        excluded = excluded | (matching & late)
         tried = frozenset() if uids[board] in each.tried_uids else each.tried_uids
         tried |= each.avoided_uids(self._batch.now)
         if tried:
@@ -151,7 +160,7 @@ class AllowLists:
             (~snapshot.expected, "is not in the inventory, so it is never used"),
             (snapshot.drained, "is drained"),
             (~snapshot.healthy, "is unhealthy"),
-            (decided.timeline.late_of(row), "is reserved before the run would be over"),
+            (self._late_of_class(row), "is reserved before the run would be over"),
             (self._claimed, "is taken by a job on its way there"),
             (self._sharing, "shares cores with another board"),
         )
@@ -160,7 +169,10 @@ class AllowLists:
         return next((text for column, text in states if column[board]), "must not be used")
 
     def _of_class(self, row: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return the boards that match what the job states, and which of them it must not get."""
+        """Return the boards that match what the job states, and which of them it must not get.
+
+        Those on which it would be late for a reservation are not among the latter.
+        """
         if row not in self._masks:
             snapshot = self._batch.snapshot
             matching = self._matching(row)
@@ -169,12 +181,16 @@ class AllowLists:
                 | snapshot.drained
                 | (snapshot.online & ~snapshot.healthy)
                 | self._kept_out[self._decided.feasibility.codes[row]]
-                | self._decided.timeline.late_of(row)
                 | self._claimed
                 | self._sharing
             )
             self._masks[row] = matching, matching & kept_out
         return self._masks[row]
+
+    def _late_of_class(self, row: int) -> NDArray[np.bool_]:
+        if row not in self._late:
+            self._late[row] = self._decided.timeline.late_of(row)
+        return self._late[row]
 
     @cached_property
     def _kept_out(self) -> NDArray[np.bool_]:

@@ -329,7 +329,7 @@ def _placements(decided: Decisions) -> tuple[Placement, ...]:
         confined = (
             STRICT
             if bound is strict and each.target_uid is None
-            else allowed.of(row, board, bound, each)
+            else allowed.of(job, row, board, bound)
         )
         found.append(
             Placement(

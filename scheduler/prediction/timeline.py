@@ -138,6 +138,15 @@ class Timeline:
         self.batch, self.policy, self.reservations = batch, policy, reservations
         self._closing_times: dict[str | None, Floats] = {}
 
+    def without(self, job: int) -> Timeline:
+        """Return the timeline without a benchmark's own reservation, which keeps it off no board.
+
+        Args:
+            job: Row of the benchmark.
+        """
+        others = {other: each for other, each in self.reservations.items() if other != job}
+        return Timeline(self.batch, self.policy, others)
+
     @cached_property
     def stated_boards(self) -> Mapping[int, int]:
         """The board that is reserved for the start it states, by row of the benchmark."""

@@ -540,6 +540,26 @@ def test_a_filtered_job_looks_only_at_boards_that_meet_all_it_states() -> None:
     assert loose.allowed_uids == ()  # nor does a loose one need a list: it states its memory, too
 
 
+@pytest.mark.parametrize("slow", [ONE, TWO])
+def test_a_benchmark_s_own_reservation_keeps_it_off_no_board(slow: str) -> None:
+    """It may run on the board that is reserved for it, and on the better one that it got."""
+    runs = History(
+        past_run(uid, run_s=60.0 if uid == slow else 5.0, ago_s=60.0 * number)
+        for uid in (ONE, TWO)
+        for number in range(1, 10)
+    )
+    knowledge = Knowledge(runs=runs)
+    snapshot = replace(snapshot_of([board(ONE), board(TWO)]), guarded=True)
+    job = pending(binding=Binding.FILTERED, start_time=NOW)
+    (placement,) = cycle(snapshot, [job], knowledge=knowledge).placements
+    assert placement.target_uid != slow
+    assert placement.allowed_uids == (ONE, TWO)
+    # One that is reserved for another benchmark is none of its boards.
+    other = pending("other", target_uid=slow, start_time=NOW + timedelta(seconds=20))
+    (alone,) = cycle(snapshot, [job, other], knowledge=knowledge).placements
+    assert alone.allowed_uids == (placement.target_uid,)
+
+
 def test_an_allow_list_has_a_bound_and_holds_the_chosen_board() -> None:
     boards = [board(f"rpi4b-0001-{n:04}") for n in range(1, 301)]
     snapshot = snapshot_of(boards, drained=[ONE])
