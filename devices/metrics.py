@@ -24,6 +24,7 @@ LOWER, HIGHER = "lower", "higher"
 DIRECTIONS = (LOWER, HIGHER)
 
 _UNKNOWN_FACTOR = 999.0
+_ROUNDING = 1e-9
 """`edgeyard.devices.runner.interval` cuts an interval at 1000 times its value, and at a 1000th."""
 
 _Path = Tuple[Union[str, int], ...]
@@ -356,7 +357,8 @@ def known_ends(value: object, interval: object) -> Tuple[Optional[float], Option
     """Return the ends of a 95 % interval as a report states it; None where they are not known.
 
     An end as far from its value as `edgeyard.devices.runner.interval` lets one be states that the
-    samples do not show how far away it is. Then neither end is known.
+    samples do not show how far away it is. Then neither end is known; nor are those of an interval
+    that does not contain its value.
 
     Args:
         value: What the interval is of; may come from anywhere, as the interval.
@@ -364,7 +366,12 @@ def known_ends(value: object, interval: object) -> Tuple[Optional[float], Option
     if not isinstance(interval, (list, tuple)) or len(interval) != 2:
         return None, None
     middle, low, high = _finite(value), _finite(interval[0]), _finite(interval[1])
-    if middle is None or low is None or high is None or min(middle, low, high) <= 0:
+    if middle is None or low is None or high is None:
+        return low, high
+    slack = _ROUNDING * abs(middle)
+    if not low - slack <= middle <= high + slack:
+        return None, None
+    if min(middle, low, high) <= 0:
         return low, high
     is_known = max(high / middle, middle / low) < _UNKNOWN_FACTOR
     return (low, high) if is_known else (None, None)

@@ -586,7 +586,12 @@ def _row_with_known_ends(row: object) -> object:
 
 def load_result(report: Mapping[str, object]) -> shapes.LoadResult | None:
     """Return a load by LoadGen's rules; None where there was none."""
-    return _converted(table(report, "load_test"), shapes.LoadResult)
+    load = _with_known_ends(table(report, "load_test"), "trials")
+    single = {name: _row_with_known_ends(load.get(name)) for name in ("alone", "result")}
+    interval = load.get("latency_ci95")
+    if None in known_ends(load.get("latency_ms"), interval):
+        interval = None
+    return _converted({**load, **single, "latency_ci95": interval}, shapes.LoadResult)
 
 
 S = TypeVar(

@@ -20,6 +20,10 @@ from edgeyard.scheduler.model.benchmark import Benchmark, JobDescription
 _AMOUNTS = ("nb_inference", "ram_peak", "ram_baseline", "ram_model", "runs_per_s", "rows_per_s")
 _PARTS = ("soak", "concurrency", "load_test", "energy")
 _SIGNED = "temperature_c"
+_MAX_AMOUNT = 1e15
+"""No board measures as many milliseconds, bytes, inferences or joules; tables have room for it."""
+
+_DEGREES_C = (-100.0, 1000.0)
 _MAX_ERRORS = 20
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
@@ -94,6 +98,32 @@ def _other_rules(
         callers = level.get("callers") if isinstance(level, Mapping) else None
         if callers not in description.concurrency:
             yield f"/concurrency/levels/{at}/callers", list(description.concurrency)
+    soak = report.get("soak")
+    if description.soak_s is not None and isinstance(soak, Mapping):
+        yield from _other_windows(soak, description.soak_s, description.soak_window_s)
+
+
+def _other_windows(
+    soak: Mapping[str, object], soak_s: float, window_s: float
+) -> Iterator[tuple[str, object]]:
+    """Yield what is no window of this soak, and what is accepted."""
+    if not _is_near(soak.get("window_s"), window_s):
+        yield "/soak/window_s", window_s
+    windows, max_windows, before_s = soak.get("windows"), max(1, round(soak_s / window_s)), 0.0
+    for at, window in enumerate(windows if isinstance(windows, list) else ()):
+        begin_s, end_s = (
+            window.get(name) if isinstance(window, Mapping) else None
+            for name in ("begin_s", "end_s")
+        )
+        if not isinstance(begin_s, int | float) or not isinstance(end_s, int | float):
+            continue
+        if begin_s < before_s or end_s <= begin_s:
+            yield f"/soak/windows/{at}", "windows that follow one another"
+            return
+        if at >= max_windows:
+            yield f"/soak/windows/{at}", f"at most {max_windows} windows"
+            return
+        before_s = end_s
 
 
 def _is_near(stated: object, wanted: float | None) -> bool:
@@ -108,14 +138,18 @@ def _latency_problems(latency: object) -> list[FieldError]:
     if not isinstance(latency, Mapping):
         return [FieldError("/inference_latency", "is not an object", "an object, or null")]
     return [
-        FieldError(f"/inference_latency/{name}", "is not a number of 0 or more", "milliseconds")
+        FieldError(
+            f"/inference_latency/{name}",
+            f"is not a number from 0 to {_MAX_AMOUNT:g}",
+            "milliseconds",
+        )
         for name in _STATISTICS
         if not _is_amount(latency.get(name))
     ]
 
 
 def _amount_problems(report: Mapping[str, object]) -> list[FieldError]:
-    """Refuse rates, sizes and energies that are no numbers, or below 0."""
+    """Refuse rates, sizes and energies that are no numbers, below 0, or more than can be."""
     found = [f"/{name}" for name in _AMOUNTS if not _is_amount(report.get(name))]
     parts = [(f"/{name}", report.get(name)) for name in _PARTS]
     while parts:
@@ -124,14 +158,18 @@ def _amount_problems(report: Mapping[str, object]) -> list[FieldError]:
             parts += [(f"{path}/{name}", each) for name, each in value.items()]
         elif isinstance(value, list):
             parts += [(f"{path}/{at}", each) for at, each in enumerate(value)]
-        elif isinstance(value, int | float) and value < 0 and not path.endswith(_SIGNED):
-            found.append(path)
+        elif isinstance(value, int | float):
+            low, high = _DEGREES_C if path.endswith(_SIGNED) else (0.0, _MAX_AMOUNT)
+            if not low <= value <= high:
+                found.append(path)
     energy = report.get("energy")
     inference = energy.get("per_inference") if isinstance(energy, Mapping) else None
     if isinstance(inference, Mapping) and not _is_amount(inference.get("value")):
         found.append("/energy/per_inference/value")
     return [
-        FieldError(path, "is not a number of 0 or more", "0 or more, or null")
+        FieldError(path, "is not a number that can be", f"0 to {_MAX_AMOUNT:g}, or null")
+        if not path.endswith(_SIGNED)
+        else FieldError(path, "is no temperature", "{:g} to {:g}, or null".format(*_DEGREES_C))
         for path in dict.fromkeys(found[:_MAX_ERRORS])
     ]
 
@@ -164,6 +202,6 @@ def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
 
 
 def _is_amount(value: object) -> bool:
-    """Return whether it is 0 or more, or null, which the runner writes for what is not finite."""
+    """Return whether it is an amount, or null, which the runner writes for what is not finite."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or (number and cast(float, value) >= 0)
+    return value is None or (number and 0 <= cast(float, value) <= _MAX_AMOUNT)

@@ -11,6 +11,13 @@ from tests.builders.answers import concurrency_report, load_report, report, soak
 from tests.builders.api import Api, running
 
 
+def changed_window(**changes: object) -> dict[str, Any]:
+    """A soak whose third window is another one."""
+    found: Any = soak_report()
+    found["windows"][2] |= changes
+    return dict(found)
+
+
 @pytest.fixture
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api")) as found:
@@ -49,6 +56,17 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
             "/energy/per_inference/ci95/0",
         ),
         ({}, {"nb_inference": -5}, "/nb_inference"),
+        ({}, {"runs_per_s": 1e300}, "/runs_per_s"),
+        ({}, {"energy": {"power_w": 1e300}}, "/energy/power_w"),
+        ({"soak": "10m"}, {"soak": soak_report() | {"window_s": 1e15}}, "/soak/window_s"),
+        ({"soak": "10m"}, {"soak": soak_report() | {"overhead": 1e17}}, "/soak/overhead"),
+        (
+            {"soak": "10m"},
+            {"soak": changed_window(temperature_c=1e9)},
+            "/soak/windows/2/temperature_c",
+        ),
+        ({"soak": "10m"}, {"soak": changed_window(begin_s=0.0)}, "/soak/windows/2"),
+        ({"soak": "4m"}, {"soak": soak_report(5)}, "/soak/windows/4"),
         (
             {"soak": "10m"},
             {"soak": soak_report() | {"steady": {"p50_ms": -5.0}}},
@@ -102,3 +120,34 @@ def test_parts_of_a_load_have_no_ends_of_an_interval_that_is_not_known(
     shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}/results").json()[part][rows]
     assert shown[0]["p50_low_ms"] == first["p50_low_ms"]
     assert (shown[1]["p50_low_ms"], shown[1]["p50_high_ms"]) == (None, None)
+
+
+def test_trials_of_a_load_have_no_ends_of_an_interval_that_is_not_known(api: Api) -> None:
+    benchmark_id = api.submit(load="server", load_bound="50ms")
+    api.dispatched(benchmark_id)
+    stated = load_report()
+    trial = stated["trials"][0]
+    trial |= {"p50_low_ms": trial["p50_ms"] / 1000, "p50_high_ms": trial["p50_ms"] * 1000}
+    stated["alone"] |= {"p99_low_ms": 3 * stated["alone"]["p99_ms"]}  # it does not contain its p99
+    changes = {"load_test": stated, "primary_metric": "load_rate"}
+    answer = api.uploaded(benchmark_id, {**report(benchmark_id=benchmark_id), **changes})
+    assert answer.status_code == 201, answer.text
+    shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}/results").json()["load_test"]
+    assert (shown["trials"][0]["p50_low_ms"], shown["trials"][0]["p50_high_ms"]) == (None, None)
+    assert (shown["alone"]["p99_low_ms"], shown["alone"]["p99_high_ms"]) == (None, None)
+    assert shown["result"]["p50_low_ms"] == stated["result"]["p50_low_ms"]
+    assert shown["latency_ci95"] == stated["latency_ci95"]
+
+
+@pytest.mark.parametrize("interval", [[0.015, 0.00375], [0.0151, 0.0226]])
+def test_an_interval_that_does_not_contain_its_number_is_not_shown(
+    api: Api, interval: list[float]
+) -> None:
+    benchmark_id = api.submit()
+    api.dispatched(benchmark_id)
+    uploaded: Any = report(benchmark_id=benchmark_id)
+    uploaded["inference_latency"] |= {"p50": 0.0075, "p50_ci95": interval}
+    assert api.uploaded(benchmark_id, uploaded).status_code == 201
+    shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}/results").json()["summary"]
+    assert (shown["p50_low_ms"], shown["p50_high_ms"]) == (None, None)
+    assert (shown["primary_low"], shown["primary_high"]) == (None, None)

@@ -411,6 +411,7 @@ def test_an_invalid_report_is_refused(api: Api, content: bytes) -> None:
         ({"inference_latency": 5}, "/inference_latency"),
         ({"inference_latency": {"unit": "ms", "p50": "1.5"}}, "/inference_latency/p50"),
         ({"inference_latency": {"unit": "ms", "max": True}}, "/inference_latency/max"),
+        ({"inference_latency": {"unit": "ms", "p50": 1e308}}, "/inference_latency/p50"),
         ({"inference_latency": {"unit": "ms", "mean": {}}}, "/inference_latency/mean"),
     ],
 )
