@@ -20,7 +20,7 @@ ENGINE_FACTS_S = 60.0
 
 _NAMES = re.compile(
     r"cpu\.(arch|cores|model)|os\.(name|kernel)|accelerators"
-    r"|engine\.[a-z][a-z0-9_]{0,31}\.(version|execution_providers)"
+    r"|engine\.[a-z][a-z0-9_-]{0,31}\.(version|execution_providers)"
 )
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import bisect
 import math
 import os
+import re
 import select
 import signal
 import subprocess
@@ -246,6 +247,21 @@ class RailSource:
             trace.add_power(at_s, rail.watts(listing))
 
 
+_JOULES = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def _joules(text: str) -> float:
+    """Return what a meter printed; Python itself would read ``1_000`` and ``nan`` as numbers.
+
+    Raises:
+        ValueError: It is no finite decimal number.
+    """
+    joules = float(text) if _JOULES.fullmatch(text) else math.nan
+    if not math.isfinite(joules):
+        raise ValueError(text)
+    return joules
+
+
 class MeterSource:
     """An external meter, which a program asks: it prints joules since some start.
 
@@ -264,9 +280,9 @@ class MeterSource:
         output = self._output()
         joules = None
         try:
-            joules = float(output) if output is not None else None
+            joules = None if output is None else _joules(output)
         except ValueError:
-            self.problem = f"printed {output[:40]!r}, which is no number" if output else ""
+            self.problem = f"printed {str(output)[:40]!r}, which is no number"
         if joules is not None and joules < 0:
             self.problem = f"printed {joules:.6g}, and joules since some start are never below 0"
         trace.add_count((before_s + time.monotonic()) / 2, joules, None)

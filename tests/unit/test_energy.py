@@ -349,6 +349,10 @@ def test_a_launch_that_drew_less_than_the_idle_board_leaves_nothing_above_idle()
     [
         (("/no/such/meter",), "can't be started"),
         ((sys.executable, "-c", "print('lots')"), "'lots', which is no number"),
+        ((sys.executable, "-c", "print('1_975')"), "'1_975', which is no number"),
+        ((sys.executable, "-c", "print('nan')"), "'nan', which is no number"),
+        ((sys.executable, "-c", "print('1e999')"), "'1e999', which is no number"),
+        ((sys.executable, "-c", "print()"), "'', which is no number"),
         ((sys.executable, "-c", "print(-3)"), "printed -3, and joules since some start are never"),
         ((sys.executable, "-c", "raise SystemExit(7)"), "ended with status 7"),
     ],

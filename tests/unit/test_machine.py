@@ -74,6 +74,11 @@ def test_engines_are_stated_with_versions_and_providers() -> None:
     assert not [name for name in kept if name.startswith("engine.tflite")]
 
 
+def test_an_engine_with_a_hyphen_in_its_name_has_its_version_too() -> None:
+    lines = ["fact engine.ort-genai.version 0.9.1", "fact engine.-x.version 1"]
+    assert read_facts(lines) == {"engine.ort-genai.version": "0.9.1"}
+
+
 def test_what_a_board_prints_otherwise_is_left_out() -> None:
     lines = [
         "fact cpu.cores many",
