@@ -24,9 +24,16 @@ from edgeyard.devices.runner.feeds import (
     feed_bytes,
     given_problems,
     resolve_shape,
+    value_range,
 )
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
-from edgeyard.devices.runner.genai_folder import CONFIG, GenaiFolder, read_files
+from edgeyard.devices.runner.genai_folder import (
+    CONFIG,
+    INPUTS,
+    GenaiFolder,
+    read_files,
+    tokens_problem,
+)
 from edgeyard.devices.runner.generation_request import read_request
 from edgeyard.devices.runner.inference import (
     check_array,
@@ -133,6 +140,7 @@ class ContentChecks:
         self._genai = lru_cache(_REMEMBERED)(self._read_genai)
         self._not_onnx = lru_cache(_REMEMBERED)(self._find_fault)
         self._values = lru_cache(_REMEMBERED)(self._find_wrong_value)
+        self._tokens = lru_cache(_REMEMBERED)(self._find_wrong_tokens)
         self._class_numbers = lru_cache(_REMEMBERED)(self._read_class_numbers)
         self._labels = lru_cache(_REMEMBERED)(self._find_wrong_label)
         self._config = lru_cache(_REMEMBERED)(self._read_config)
@@ -368,7 +376,11 @@ class ContentChecks:
                 FieldError(f"/input/{name}", reason, accepted)
                 for name, reason, accepted in given_problems(inputs, description.input, batch_size)
             ]
-            return found or _feed_problems(description, inputs, max_ram_bytes)
+            return (
+                found
+                or _feed_problems(description, inputs, max_ram_bytes)
+                or self._token_problems(description, model)
+            )
         datasets = [each for each in files if each.role is FileRole.DATASET]
         if len(datasets) != 1 or datasets[0].sha256 is None:
             return []
@@ -382,7 +394,9 @@ class ContentChecks:
                 return self._label_problems(description, model, datasets[0].sha256, TRUTH)
             return []
         if kind is BenchmarkType.TYPE1:
-            return self._own_input_problems(description, inputs, headers, datasets[0].sha256)
+            return self._own_input_problems(
+                description, inputs, headers, datasets[0].sha256
+            ) or self._own_token_problems(description, model, datasets[0].sha256)
         if kind.is_declared:  # its engine alone knows what its dataset contains
             return []
         if kind is BenchmarkType.TYPE2:
@@ -459,6 +473,57 @@ class ContentChecks:
             reason, _, accepted = problem.partition("; accepted are ")
             return [FieldError("/dataset", reason, accepted or f"inputs: {takes}")]
         return []
+
+    def _token_problems(self, description: JobDescription, model: str) -> list[FieldError]:
+        """Why a language model does not take the random tokens that are asked for."""
+        folder = self._genai(model) if description.runtime == "ort-genai" else None
+        if not isinstance(folder, GenaiFolder):
+            return []
+        given = description.input.get(INPUTS.name, {})
+        shape = resolve_shape(INPUTS, given.get("shape"), description.parameters.get("batch_size"))
+        low, high = value_range(INPUTS, given)
+        problem = tokens_problem(
+            shape,
+            int(low),
+            int(high),
+            context_length=folder.context_length,
+            vocabulary=folder.vocabulary,
+        )
+        accepted = f"--input {INPUTS.name}=1x16:0..{folder.vocabulary - 1}:int"
+        return [FieldError(f"/input/{INPUTS.name}", problem, accepted)] if problem else []
+
+    def _own_token_problems(
+        self, description: JobDescription, model: str, dataset: str
+    ) -> list[FieldError]:
+        """Why a language model does not take the tokens of a user's own inputs."""
+        folder = self._genai(model) if description.runtime == "ort-genai" else None
+        if not isinstance(folder, GenaiFolder):
+            return []
+        problem = self._tokens(dataset, folder.context_length, folder.vocabulary)
+        accepted = f"{INPUTS.name}: rows of tokens, ids from 0 to {folder.vocabulary - 1}"
+        return [FieldError("/dataset", problem, accepted)] if problem else []
+
+    def _find_wrong_tokens(self, sha256: str, context_length: int, vocabulary: int) -> str:
+        """Which array of a small archive has no tokens that a language model takes, in words."""
+
+        def read(path: Path) -> str:
+            arrays = read_arrays(path, list(headers_of(path)), limit_bytes=MAX_VALUES_BYTES)
+            for name, tokens in arrays.items():
+                problem = tokens_problem(
+                    tokens.shape,
+                    int(tokens.min(initial=0)),
+                    int(tokens.max(initial=0)),
+                    context_length=context_length,
+                    vocabulary=vocabulary,
+                )
+                if problem:
+                    return f"{name!r} is no input {INPUTS.name!r}, which {problem}"
+            return ""
+
+        try:
+            return self._of(sha256, read, "")
+        except RunFailed:  # too large, or damaged: the board says so
+            return ""
 
     def _read_config(self, sha256: str) -> list[FieldError]:
         def read(path: Path) -> list[FieldError]:
@@ -591,6 +656,8 @@ class ContentChecks:
             return self._inputs(model) or self._pair_inputs(model, IR)
         if description.runtime == "ncnn":
             return self._pair_inputs(model, PARAM)
+        if description.runtime == "ort-genai":
+            return (INPUTS,) if isinstance(self._genai(model), GenaiFolder) else ()
         signature = description.parameters.get("signature", "")
         return self._tflite_inputs(model, signature) if isinstance(signature, str) else ()
 
@@ -751,8 +818,8 @@ _TAKES = {
 }
 """Kinds of files by the engines that take them, but ONNX files, which have no mark."""
 
-_NAMED_IN_FILE = ("ort", "openvino", "ncnn")
-"""Engines whose models state the names of their inputs."""
+_NAMED_IN_FILE = ("ort", "openvino", "ncnn", "ort-genai")
+"""Engines of whose models the names of their inputs are known."""
 
 _NPZ = "an .npz with an array for each input of the model"
 

@@ -344,6 +344,19 @@ def _values(
     return (values * wide.type(high - low) + wide.type(low)).astype(dtype, copy=False)
 
 
+def value_range(spec: TensorSpec, wish: Mapping[str, object]) -> Tuple[float, float]:
+    """Return the lowest and the highest value of an input's random array.
+
+    Args:
+        wish: What the job description states of the input.
+
+    Raises:
+        RunFailed: ``user_input``: there are no such values.
+    """
+    low, high, _ = _range(spec, _dtype(spec), wish)
+    return low, high
+
+
 def _range(
     spec: TensorSpec, dtype: np.dtype[np.generic], wish: Mapping[str, object]
 ) -> Tuple[float, float, bool]:

@@ -12,12 +12,12 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Mapping, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
+from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.json_text import parse_json
 from edgeyard.devices.runner.model_archive import (
     ModelArchive,
-    check_name,
     is_archive,
     open_archive,
 )
@@ -31,6 +31,9 @@ MAX_TOKENIZER_BYTES = 2**24
 """Larger ones are read on the board alone."""
 
 _MAX_TOKENS = 2**31 - 1
+
+INPUTS = TensorSpec("input_ids", (None, None), "int64")
+"""What a language model takes where it is run as other models are: prompts of one length."""
 
 _SESSION_OPTIONS = frozenset(
     (
@@ -93,6 +96,26 @@ def read_files(archive: ModelArchive, *, max_fields: "int | None" = None) -> Gen
                 f"{output.name[:50]!r} of {found.decoder!r} has {tokens} tokens"
             )
     return found
+
+
+def tokens_problem(
+    shape: Sequence[int], low: int, high: int, *, context_length: int, vocabulary: int
+) -> str:
+    """Return why the engine does not take an array of prompts as token ids; "": it takes it.
+
+    Args:
+        shape: Prompts and tokens of each.
+        low: The lowest id.
+        high: The highest one.
+        context_length: Tokens of prompt and output together that the model takes.
+        vocabulary: Number of token ids, from 0 on.
+    """
+    if len(shape) != 2 or 0 in shape or shape[1] >= context_length:
+        return f"takes one or more rows of 1 to {context_length - 1} tokens, but got {list(shape)}"
+    if low < 0 or high >= vocabulary:
+        wrong = low if low < 0 else high
+        return f"takes token ids from 0 to {vocabulary - 1}, but got {wrong}"
+    return ""
 
 
 def is_genai_folder(folder: Path) -> bool:
@@ -163,9 +186,8 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
     filename = decoder.get("filename")
     if not isinstance(filename, str):
         raise _bad("does not state model.decoder.filename")
-    check_name(filename)
     if filename not in others:
-        raise _wrong(f"has no {filename!r}, which its {CONFIG} names")
+        raise _wrong(f"has no file {filename[:100]!r}, which its {CONFIG} names")
     end = model.get("eos_token_id", [])
     ends: List[Any] = end if isinstance(end, list) else [end]
     if not all(type(each) is int and 0 <= each <= _MAX_TOKENS for each in ends):
@@ -174,7 +196,12 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
     if not isinstance(kind, str) or not kind:
         raise _bad("does not state model.type")
     vocabulary = _count(model, "vocab_size")
-    if len({each for each in ends if each < vocabulary}) == vocabulary:
+    if max(ends, default=0) >= vocabulary:
+        raise _bad(
+            f"states the token {max(ends)} in model.eos_token_id, and its ids go from 0 to "
+            f"{vocabulary - 1} (model.vocab_size)"
+        )
+    if len(set(ends)) == vocabulary:
         raise _bad(
             f"has all {vocabulary} tokens in model.eos_token_id: each output ends at its first "
             "token, so that none can be measured"

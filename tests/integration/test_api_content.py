@@ -617,7 +617,8 @@ def test_a_model_of_another_engine_is_refused_with_the_engine_that_takes_it(
 ) -> None:
     api, content = api_of_all_engines, MODELS[kind]
     if content in OF_ENGINE[runtime]:
-        whole = description(model=put(api, "net", content), runtime=runtime)
+        shape = {"input": {"input_ids": {"shape": [1, 16]}}} if runtime == "ort-genai" else {}
+        whole = description(model=put(api, "net", content), runtime=runtime, **shape)
         answer = api.as_().post("/v1/benchmarks?dry_run=true", json=whole)
         assert answer.status_code == 200, answer.text
         return
@@ -708,6 +709,46 @@ def test_a_request_that_the_language_model_can_not_take_is_refused(
 ) -> None:
     error = refused_request(api_of_all_engines, parameters=parameters)[f"/parameters/{named}"]
     assert says in f"{error['reason']} {error['accepted']}", error
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"shape": [1, 16], "low": 0, "high": 999, "integers": True}, "0 to 258, but got 999"),
+        ({"shape": [1, 16], "low": -1, "high": 5, "integers": True}, "0 to 258, but got -1"),
+        ({"shape": [1, 2000]}, "1 to 1023 tokens, but got [1, 2000]"),
+    ],
+)
+def test_random_tokens_that_a_language_model_does_not_take_are_refused(
+    api_of_all_engines: Api, given: dict[str, object], says: str
+) -> None:
+    error = refused(api_of_all_engines, GENAI_ZIP, runtime="ort-genai", input={"input_ids": given})[
+        "/input/input_ids"
+    ]
+    assert says in error["reason"]
+    assert "0..258:int" in error["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (np.array([[1, 999]]), "0 to 258, but got 999"),
+        (np.array([[1, -1]]), "0 to 258, but got -1"),
+        (np.ones((1, 3000), dtype=np.int64), "1 to 1023 tokens, but got [1, 3000]"),
+        (np.ones((1, 3), dtype=np.float32), "input_ids"),
+    ],
+)
+def test_own_tokens_that_a_language_model_does_not_take_are_refused(
+    api_of_all_engines: Api, tokens: Any, says: str
+) -> None:
+    error = refused(
+        api_of_all_engines,
+        GENAI_ZIP,
+        runtime="ort-genai",
+        keep_outputs=True,
+        dataset=npz(input_ids=tokens),
+    )["/dataset"]
+    assert says in f"{error['reason']} {error['accepted']}"
 
 
 def zip_of(folder: Path) -> bytes:

@@ -79,11 +79,18 @@ def clone(api: Api, benchmark_id: str, **changes: object) -> str:
     return str(answer.json()["benchmark_id"])
 
 
+ONE_PASS: dict[str, Any] = {
+    "benchmark_type": "TYPE1",
+    "nb_inference": 20,
+    "input": {"input_ids": {"shape": [1, 16]}},
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "role"),
     [
         (GENAI, "language_model"),
-        ({**GENAI, "benchmark_type": "TYPE1", "nb_inference": 20}, "language_model"),
+        ({**GENAI, **ONE_PASS}, "language_model"),
         ({**GENAI, "runtime": "own", "model": "net.onnx"}, "language_model"),
         ({"runtime": "own", "model": "net.onnx"}, "model"),
         ({"model": "net.onnx"}, "model"),

@@ -401,6 +401,7 @@ DECODER = {"filename": "model.onnx", "session_options": {}}
         {"vision": {}},
         {"adapters": {"path": "/etc"}},
         {"eos_token_id": ["</s>"]},
+        {"eos_token_id": [1, 259]},
     ],
     ids=str,
 )

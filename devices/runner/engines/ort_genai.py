@@ -24,14 +24,20 @@ from edgeyard.devices.runner.engine import (
 from edgeyard.devices.runner.engine_parameters import check_names, read_threads
 from edgeyard.devices.runner.engines.ort import missing_operator
 from edgeyard.devices.runner.feeds import check_feeds
-from edgeyard.devices.runner.genai_folder import GenaiFolder, open_genai, unpack
+from edgeyard.devices.runner.genai_folder import (
+    INPUTS,
+    GenaiFolder,
+    open_genai,
+    tokens_problem,
+    unpack,
+)
 from edgeyard.errors import RunFailed
 
 PARAMETERS = ("threads",)
 MIN_PYTHON = (3, 11)
 """onnxruntime-genai has no wheels for older ones."""
 
-INPUT, OUTPUT = "input_ids", "logits"
+OUTPUT = "logits"
 
 _MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|Cannot allocate", re.IGNORECASE)
 _UNSUPPORTED = re.compile(
@@ -85,7 +91,7 @@ class OrtGenaiSession:
 
     def __init__(self, genai: Any, model: Any, folder: GenaiFolder, facts: Mapping[str, object]):
         self.facts = facts
-        self.inputs = (TensorSpec(INPUT, (None, None), "int64"),)
+        self.inputs = (INPUTS,)
         self.outputs = (TensorSpec(OUTPUT, (None, folder.vocabulary), "float32"),)
         self.context_length, self.vocabulary = folder.context_length, folder.vocabulary
         self.has_tokenizer = folder.has_tokenizer
@@ -98,21 +104,17 @@ class OrtGenaiSession:
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
         """Implement `Session.run`."""
         check_feeds(self.inputs, feeds)
-        tokens = feeds[INPUT]
+        tokens = feeds[INPUTS.name]
         rows, length = tokens.shape
-        if not tokens.size or length >= self.context_length:
-            raise RunFailed(
-                "user_input",
-                f"input {INPUT!r} takes one or more rows of 1 to {self.context_length - 1} tokens, "
-                f"but got {list(tokens.shape)}",
-            )
-        low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high >= self.vocabulary:
-            raise RunFailed(
-                "user_input",
-                f"input {INPUT!r} takes token ids from 0 to {self.vocabulary - 1}, but got "
-                f"{low if low < 0 else high}",
-            )
+        problem = tokens_problem(
+            tokens.shape,
+            int(tokens.min(initial=0)),
+            int(tokens.max(initial=0)),
+            context_length=self.context_length,
+            vocabulary=self.vocabulary,
+        )
+        if problem:
+            raise RunFailed("user_input", f"input {INPUTS.name!r} {problem}")
         generator = self._generator(length + 1, batch_size=rows)
         _translating(lambda: generator.append_tokens(tokens.astype(np.int32)))
         return [np.array(generator.get_logits())[:, -1]]
