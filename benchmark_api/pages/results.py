@@ -17,9 +17,9 @@ from edgeyard.benchmark_api.pages import job_form
 from edgeyard.benchmark_api.pages.page import duration, number, type_text
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context
-from edgeyard.benchmark_api.routes.views import table
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.sdk.units import UNITS
+from edgeyard.benchmark_api.views import table
 from edgeyard.scheduler.model.benchmark import Status
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import (
     AccountHolder,
     AnyCaller,
@@ -20,7 +21,6 @@ from edgeyard.benchmark_api.auth import (
     new_token,
     token_hash,
 )
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts

@@ -9,8 +9,8 @@ from typing import Annotated, Literal, get_args
 from fastapi import Query
 from pydantic import AwareDatetime
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import BenchmarkId, Body, Context, Ctx, Flag, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts

@@ -12,8 +12,8 @@ from typing import Annotated
 
 from fastapi import Query
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import (
     CheckedRequest,
     LocalFile,
@@ -32,7 +32,6 @@ from edgeyard.benchmark_api.routes.context import (
     Flag,
     Heavy,
     RawBody,
-    url,
     visible_campaign,
 )
 from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
@@ -156,7 +155,7 @@ def _submit(
                 shapes.CampaignMember(benchmark_id=each.benchmark_id, status=each.status)
                 for each in made
             ],
-            links={"self": url(services, "v1", "campaigns", campaign.campaign_id)},
+            links={"self": views.url(services, "v1", "campaigns", campaign.campaign_id)},
             warnings=list(warnings),
             left_out=left_out,
         )

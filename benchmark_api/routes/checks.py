@@ -12,8 +12,8 @@ from typing import Annotated
 import msgspec
 from fastapi import Query
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import CheckedRequest, StoreChecks, check
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, named, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router

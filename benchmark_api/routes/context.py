@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
-from urllib.parse import quote
 
 from fastapi import Depends, Query, Request
 from pydantic import BeforeValidator
@@ -217,8 +216,3 @@ def visible_series(uow: UnitOfWork, series_id: str, caller: Caller) -> WatchedSe
     if not caller.may_see(series.key.user_id):
         raise NotFound("series", series_id)
     return series
-
-
-def url(services: Services, *parts: str) -> str:
-    """Return a URL of this server, with each part quoted."""
-    return services.public_url + "".join(f"/{quote(part, safe='')}" for part in parts)

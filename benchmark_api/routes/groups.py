@@ -7,8 +7,8 @@ from datetime import datetime
 
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts

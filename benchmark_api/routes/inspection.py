@@ -15,8 +15,8 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter, still_authenticated
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, Flag, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import content

@@ -14,10 +14,10 @@ import msgspec
 from fastapi import Query
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.board_times import BoardTime
 from edgeyard.benchmark_api.lab_inventory import LabInventory
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts, accepts_document

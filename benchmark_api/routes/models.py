@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import Query
 from msgspec.structs import asdict
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Operator
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes

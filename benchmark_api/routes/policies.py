@@ -10,8 +10,8 @@ from fastapi import Query
 from fastapi.responses import Response
 from msgspec.structs import asdict, replace
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import BenchmarkId, Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts

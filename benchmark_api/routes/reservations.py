@@ -6,8 +6,8 @@ import secrets
 from dataclasses import replace
 from datetime import timedelta
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts

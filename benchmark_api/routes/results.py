@@ -11,9 +11,9 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 from msgspec.structs import asdict
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Reader, Submitter
 from edgeyard.benchmark_api.figures.runs import read_latencies
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import (
     BenchmarkId,
     Body,

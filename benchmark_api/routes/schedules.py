@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Ctx, Flag
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from fastapi import Query
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes

@@ -7,14 +7,13 @@ from datetime import datetime, timedelta
 
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter, present_role, token_hash
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
     Ctx,
     named,
-    url,
     visible,
     visible_campaign,
 )
@@ -99,7 +98,7 @@ def add(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Share]:
         return made
 
     made = services.store.transact(store)
-    return Answer(views.share(made, url(services, "ui", "shared", secret)), 201)
+    return Answer(views.share(made, views.url(services, "ui", "shared", secret)), 201)
 
 
 @router.delete("/{share_id}", status_code=204)

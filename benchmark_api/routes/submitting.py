@@ -13,9 +13,9 @@ from typing import Annotated, Generic, Literal, TypeVar
 import msgspec
 from fastapi import Header, Query
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.content import UnseenContent
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import (
     CheckedRequest,
     FileFinder,
@@ -35,7 +35,6 @@ from edgeyard.benchmark_api.routes.context import (
     Ctx,
     Flag,
     RawBody,
-    url,
     visible,
 )
 from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
@@ -453,7 +452,7 @@ def enqueue(
                 status="scheduled",
                 forecast=None,
                 next_fire=schedule.next_fire,
-                links={"self": url(services, "v1", "schedules", schedule.schedule_id)},
+                links={"self": views.url(services, "v1", "schedules", schedule.schedule_id)},
                 warnings=list(warnings),
             )
         else:

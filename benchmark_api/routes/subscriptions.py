@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import Query
 from fastapi.responses import Response
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,

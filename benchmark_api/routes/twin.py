@@ -8,9 +8,9 @@ import msgspec
 from fastapi import Query, Request
 from starlette.concurrency import run_in_threadpool
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import AnyCaller, Caller, Operator
 from edgeyard.benchmark_api.live_twin import Metrics, live_data
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, read_small
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes

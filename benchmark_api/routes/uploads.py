@@ -22,9 +22,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.problems import BadRequest
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts_offset_bytes, no_body

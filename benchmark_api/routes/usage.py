@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Submitter
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes

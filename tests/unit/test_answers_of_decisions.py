@@ -1,6 +1,6 @@
 """Values of decisions as answers of the API."""
 
-from edgeyard.benchmark_api.routes.views import placement
+from edgeyard.benchmark_api.views import placement
 from edgeyard.plugins.testing import board, pending, snapshot_of
 from tests.builders.decision import cycle
 

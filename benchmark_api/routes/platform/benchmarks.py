@@ -12,9 +12,9 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.problems import ProblemAnswer, client_problem
-from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import check
 from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, Flag, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import asdict
 
-from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.routes.checking import UPLOADED_OR_URL
 from edgeyard.benchmark_api.routes.offers import Offer
 from edgeyard.benchmark_api.schemas import parameters

@@ -7,12 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from edgeyard.benchmark_api.auth import Caller
-from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.metrics import (
@@ -72,6 +72,11 @@ def same(shape: type[_Model], value: object, **others: object) -> _Model:
     known = (name for name in shape.__struct_fields__ if hasattr(value, name))
     fields = {name: getattr(value, name) for name in known if name not in others}
     return msgspec.convert(fields | others, shape, from_attributes=True)
+
+
+def url(services: Services, *parts: str) -> str:
+    """Return a URL of this server, with each part quoted."""
+    return services.public_url + "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def links(services: Services, benchmark_id: str) -> dict[str, str]:
