@@ -56,11 +56,8 @@ from edgeyard.benchmark_api.routes import (
     uploads,
     usage,
 )
-from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.contract import Router
-from edgeyard.benchmark_api.routes.grouping import GroupCommit
-from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.sign_in_links import SignInLinks
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas import platform as platform_bodies
@@ -68,6 +65,9 @@ from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
 from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.submission.group_commit import GroupCommit
+from edgeyard.benchmark_api.submission.offer import Offers
+from edgeyard.benchmark_api.submission.store import StoreChecks
 from edgeyard.scheduler.twin.document import component_schemas
 from edgeyard.scheduler.twin.posted import DigitalTwin
 

@@ -14,17 +14,6 @@ from fastapi import Query
 
 from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes.checking import (
-    CheckedRequest,
-    LocalFile,
-    LocalFiles,
-    StoreChecks,
-    check,
-    memory_warnings,
-    model_bytes_of,
-    read_local_files,
-    refuse_sizes,
-)
 from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
@@ -39,6 +28,7 @@ from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.routes.submitting import (
     IdempotencyGuard,
     IdempotencyKey,
+    LocalFiles,
     accepted_answer,
     would_happen,
 )
@@ -54,6 +44,10 @@ from edgeyard.benchmark_api.schemas.matrix import (
     values_of,
 )
 from edgeyard.benchmark_api.schemas.requests import CampaignCheckIn, CampaignIn, parse
+from edgeyard.benchmark_api.submission.check import CheckedRequest, check, memory_warnings
+from edgeyard.benchmark_api.submission.files import model_bytes_of, refuse_sizes
+from edgeyard.benchmark_api.submission.parse import LocalFile, read_local_files
+from edgeyard.benchmark_api.submission.store import StoreChecks
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark

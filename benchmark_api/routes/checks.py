@@ -14,7 +14,6 @@ from fastapi import Query
 
 from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes.checking import CheckedRequest, StoreChecks, check
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, named, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts_document
@@ -28,6 +27,8 @@ from edgeyard.benchmark_api.routes.submitting import (
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import CheckIn, parse
 from edgeyard.benchmark_api.sdk.submission import CHECK_FIELDS, refuse_fields
+from edgeyard.benchmark_api.submission.check import CheckedRequest, check
+from edgeyard.benchmark_api.submission.store import StoreChecks
 from edgeyard.errors import InvalidInput, NotFound, QuotaExceeded
 from edgeyard.scheduler.engine.checks import cancel_check, log_check
 from edgeyard.scheduler.engine.intake import packed

@@ -17,14 +17,14 @@ from edgeyard.benchmark_api.live_twin import HostReports
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.passwords import Passwords
 from edgeyard.benchmark_api.rate_limits import RateLimits
-from edgeyard.benchmark_api.routes.checking import StoreChecks
-from edgeyard.benchmark_api.routes.grouping import GroupCommit
-from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.receiving import Uploads
 from edgeyard.benchmark_api.routes.sign_in_links import SignInLinks
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas.body import MAX_QUICK_NODES, read_document, read_object
 from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.submission.group_commit import GroupCommit
+from edgeyard.benchmark_api.submission.offer import Offers
+from edgeyard.benchmark_api.submission.store import StoreChecks
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import Benchmark

@@ -16,18 +16,6 @@ from fastapi import Header, Query
 from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.content import UnseenContent
-from edgeyard.benchmark_api.routes.checking import (
-    CheckedRequest,
-    FileFinder,
-    LocalFile,
-    LocalFiles,
-    StoreChecks,
-    check,
-    memory_warnings,
-    model_bytes_of,
-    read_local_files,
-    refuse_sizes,
-)
 from edgeyard.benchmark_api.routes.context import (
     BenchmarkId,
     Body,
@@ -43,6 +31,10 @@ from edgeyard.benchmark_api.routes.receiving import ReceivedFile, see_received
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.description import LOAD_FIELDS, unused_fields
 from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.submission.check import CheckedRequest, check, memory_warnings
+from edgeyard.benchmark_api.submission.files import FileFinder, model_bytes_of, refuse_sizes
+from edgeyard.benchmark_api.submission.parse import LocalFile, read_local_files
+from edgeyard.benchmark_api.submission.store import StoreChecks
 from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.engine.charging import reservation
@@ -68,6 +60,14 @@ SizeBytes = Annotated[int | None, Query(ge=0, le=2**63 - 1)]
 router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
 T = TypeVar("T", bound=shapes.SubmissionAnswer | shapes.AcceptedCampaign | shapes.StoredCheck)
+
+LocalFiles = Annotated[
+    list[str] | None,
+    Query(
+        description="A file that is not uploaded, as SIZE:SHA256:NAME; the SHA-256 may be empty. "
+        "The description names it. With dry_run only; may be repeated."
+    ),
+]
 
 IdempotencyKey = Annotated[str | None, Header(max_length=255, pattern=r"^[\x21-\x7e]+$")]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.benchmark_api.routes.grouping import GroupCommit
+from edgeyard.benchmark_api.submission.group_commit import GroupCommit
 from edgeyard.errors import Conflict, InvalidInput, Unavailable
 from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import UnitOfWork

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgeyard.benchmark_api.routes.offers import Boards, Offer, Offers
+from edgeyard.benchmark_api.submission.offer import Boards, Offer, Offers
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine, Host
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint, JobDescription
@@ -77,7 +77,7 @@ def test_boards_of_one_kind_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) 
         looked_at.append(each)
         return attributes_of(each)
 
-    monkeypatch.setattr("edgeyard.benchmark_api.routes.offers.attributes_of", counted)
+    monkeypatch.setattr("edgeyard.benchmark_api.submission.offer.attributes_of", counted)
     offer = Offer(LAB)
     for _ in range(3):
         assert offer.problems(asked(("memory.ram", ">=", "1"))) == []

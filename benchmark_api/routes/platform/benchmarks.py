@@ -15,7 +15,6 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.problems import ProblemAnswer, client_problem
-from edgeyard.benchmark_api.routes.checking import check
 from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, Flag, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, content
@@ -28,6 +27,7 @@ from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.answers import SubmissionAnswer
+from edgeyard.benchmark_api.submission.check import check
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle

@@ -12,12 +12,12 @@ import numpy as np
 from msgspec.structs import asdict
 
 from edgeyard.benchmark_api import views
-from edgeyard.benchmark_api.routes.checking import UPLOADED_OR_URL
-from edgeyard.benchmark_api.routes.offers import Offer
 from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.submission.files import UPLOADED_OR_URL
+from edgeyard.benchmark_api.submission.offer import Offer
 from edgeyard.devices.power_rails import OF_A_PART
 from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
