@@ -65,9 +65,8 @@ from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
 from edgeyard.benchmark_api.services import Services
-from edgeyard.benchmark_api.submission.group_commit import GroupCommit
 from edgeyard.benchmark_api.submission.offer import Offers
-from edgeyard.benchmark_api.submission.store import StoreChecks
+from edgeyard.benchmark_api.submission.store import Submissions
 from edgeyard.scheduler.twin.document import component_schemas
 from edgeyard.scheduler.twin.posted import DigitalTwin
 
@@ -175,7 +174,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         metrics=metrics,
         authenticator=authenticator,
         tail=tail,
-        group=GroupCommit(services.store, lambda uow: StoreChecks(uow, services)),
+        submissions=Submissions(services, metrics),
         offers=Offers(services.usable_boards, services.joined),
         passwords=Passwords(LoginLimits(services.settings, services.clock.monotonic_s)),
         heavy=HeavyWork(lambda: services.settings.heavy_requests_per_user),

@@ -17,17 +17,14 @@ from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, named, visible
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts_document
-from edgeyard.benchmark_api.routes.submitting import (
-    IdempotencyGuard,
-    IdempotencyKey,
-    accepted_answer,
-    repeated,
-    would_happen,
-)
+from edgeyard.benchmark_api.routes.submitting import IdempotencyKey, accepted_answer
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import CheckIn, parse
 from edgeyard.benchmark_api.sdk.submission import CHECK_FIELDS, refuse_fields
 from edgeyard.benchmark_api.submission.check import CheckedRequest, check
+from edgeyard.benchmark_api.submission.dry_run import would_happen
+from edgeyard.benchmark_api.submission.idempotency import Accepted, IdempotencyGuard
+from edgeyard.benchmark_api.submission.repeat import repeated
 from edgeyard.benchmark_api.submission.store import StoreChecks
 from edgeyard.errors import InvalidInput, NotFound, QuotaExceeded
 from edgeyard.scheduler.engine.checks import cancel_check, log_check
@@ -88,10 +85,10 @@ def start(
     """
     services = context.services
     idempotency = IdempotencyGuard(
-        shapes.StoredCheck, idempotency_key, caller.user_id, body, "/v1/checks"
+        shapes.StoredCheck, idempotency_key, caller.user_id, body.data, "/v1/checks"
     )
     if (earlier := idempotency.earlier(services)) is not None:
-        return earlier
+        return accepted_answer(earlier)
     request = parse(CheckIn, body.document())
     now = services.clock.now()
     with _about(CANDIDATE):
@@ -107,7 +104,7 @@ def start(
     fields = ", ".join(sorted(request.candidate))
     candidate = request.candidate.get("model") or fields or baseline
 
-    def store(uow: UnitOfWork) -> Answer[shapes.StoredCheck] | shapes.StoredCheck:
+    def store(uow: UnitOfWork) -> Accepted[shapes.StoredCheck]:
         if (earlier := idempotency.earlier_in(uow)) is not None:
             return earlier
         files = StoreChecks(uow, services)
@@ -136,11 +133,10 @@ def start(
         log_check(uow, made, "check.started", now)
         answer = views.check(services, made, warnings)
         idempotency.remember(uow, answer)
-        return answer
+        return Accepted(answer)
 
     services.check_room(caller.user)
-    done = services.store.transact(store)
-    return done if isinstance(done, Answer) else accepted_answer(done)
+    return accepted_answer(services.store.transact(store))
 
 
 @router.get("")
@@ -205,7 +201,8 @@ def _of_benchmark(
     Raises:
         InvalidInput: It has no result, nothing differs from it, or a version can't be.
     """
-    with context.services.store.read() as uow:
+    services, offer = context.services, context.offers.now()
+    with services.store.read() as uow:
         (wanted,) = named(uow, [request.baseline.benchmark_id or ""], caller)
         origin = visible(uow, wanted, caller)
     if origin.status is not Status.COMPLETED:
@@ -220,7 +217,7 @@ def _of_benchmark(
     for side, changes in ((BASELINE, places), (CANDIDATE, request.candidate)):
         with _about(side, _OWN_FILES):
             tree = _of_a_check(changes, target_uid)
-            found[side] = repeated(wanted, tree, caller, context, now, retry=False)
+            found[side] = repeated(origin, tree, caller, services, offer, now, retry=False)
     return wanted, target_uid, found
 
 

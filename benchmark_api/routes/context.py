@@ -22,9 +22,8 @@ from edgeyard.benchmark_api.routes.sign_in_links import SignInLinks
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas.body import MAX_QUICK_NODES, read_document, read_object
 from edgeyard.benchmark_api.services import Services
-from edgeyard.benchmark_api.submission.group_commit import GroupCommit
 from edgeyard.benchmark_api.submission.offer import Offers
-from edgeyard.benchmark_api.submission.store import StoreChecks
+from edgeyard.benchmark_api.submission.store import Submissions
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import Benchmark
@@ -51,7 +50,7 @@ class Context:
     metrics: Metrics
     authenticator: Authenticator
     tail: LogTail
-    group: GroupCommit[StoreChecks]
+    submissions: Submissions
     offers: Offers
     passwords: Passwords
     heavy: HeavyWork

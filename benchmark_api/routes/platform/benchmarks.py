@@ -21,26 +21,20 @@ from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, c
 from edgeyard.benchmark_api.routes.files import removed_if_refused, upload_budget
 from edgeyard.benchmark_api.routes.inspection import whole_log
 from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
-from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields, see_received
 from edgeyard.benchmark_api.routes.results import drop_contents, with_drift
 from edgeyard.benchmark_api.routes.sending import stored_file
-from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.answers import SubmissionAnswer
 from edgeyard.benchmark_api.submission.check import check
+from edgeyard.benchmark_api.submission.idempotency import IdempotencyGuard
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.model.acts import stated_reason
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS
-from edgeyard.scheduler.model.benchmark import (
-    LIVE,
-    Benchmark,
-    BenchmarkFile,
-    FileRole,
-    Status,
-)
+from edgeyard.scheduler.model.benchmark import LIVE, Benchmark, BenchmarkFile, FileRole, Status
 from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile
 from edgeyard.scheduler.model.registration import RegistrationKind
 from edgeyard.scheduler.model.strict_json import JsonObject
@@ -258,13 +252,13 @@ def _started(
     now = services.clock.now()
     try:
         request = check(tree, caller, services, context.offers.now(), now)
-        idempotency = IdempotencyGuard(SubmissionAnswer, None, caller.user_id, None, "")
-        made = enqueue(
-            request, caller, context, now, idempotency=idempotency, kept=kept, received=received
-        )
+        idempotency = IdempotencyGuard(SubmissionAnswer, None, caller.user_id, b"", "")
+        seen = see_received(services, received)
+        made = context.submissions.enqueue(
+            request, caller, now, idempotency=idempotency, kept=kept, received=seen
+        ).answer
     except InvalidInput as error:
         raise _as_client(error, tree, context) from None
-    assert isinstance(made, SubmissionAnswer)
     assert made.benchmark_id is not None
     return Answer(shapes.StartAnswer(id=made.benchmark_id, status="queued", warnings=made.warnings))
 
