@@ -26,7 +26,6 @@ SizeBytes = Annotated[int | None, Query(ge=0, le=2**63 - 1)]
 
 router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
-
 LocalFiles = Annotated[
     list[str] | None,
     Query(

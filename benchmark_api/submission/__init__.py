@@ -11,6 +11,6 @@ Routes, pages, campaigns and checks take the same steps, in this order, each a m
    submission, once for each idempotency key (`idempotency`); `group_commit` writes for many
    requests in one transaction. `dry_run` answers what would happen instead.
 
-`campaign` takes all combinations of a matrix through the steps. Nothing here knows HTTP: the routes
-read requests and answer them.
+`campaign` takes all combinations of a matrix through the steps, and `versions` both versions of a
+check. Nothing here knows HTTP: the routes read requests and answer them.
 """

@@ -37,10 +37,8 @@ from edgeyard.scheduler.ports import UnitOfWork
 MAX_CAMPAIGN_BYTES = 16 * 2**20
 """Maximum bytes of all descriptions of a campaign; a small body could describe very large ones."""
 
-
 MAX_PROBLEMS = 50
 """Mistakes of one matrix that are listed."""
-
 
 _NOT_SHARED = ("benchmark_id", "cron", "count")
 

@@ -40,7 +40,6 @@ _BELONGS: Mapping[str, tuple[str, ...]] = {
 }
 """A change of one field makes the old value of the other meaningless."""
 
-
 _FIELDS_OF_ROLE = {
     FileRole.MODEL: ("model", "model_url"),
     FileRole.LANGUAGE_MODEL: ("model", "model_url"),
