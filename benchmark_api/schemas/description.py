@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
@@ -986,12 +986,11 @@ def _about_outputs(description: JobDescriptionIn) -> list[FieldError]:
     return found
 
 
-def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) -> JobDescriptionIn:
+def parse_description(tree: Mapping[str, object]) -> JobDescriptionIn:
     """Check the fields of a job description, each alone and all together, and return them.
 
     Args:
         tree: As `read_document` gives it.
-        prefix: Its path in the body.
 
     Raises:
         InvalidInput: Naming every field that is wrong.
@@ -1000,11 +999,9 @@ def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) 
         return JobDescriptionIn.model_validate(tree)
     except ValidationError as error:
         details = error.errors(include_url=False)
-        found = field_errors(details, JobDescriptionIn.model_fields, prefix, _ELSEWHERE)
+        found = field_errors(details, JobDescriptionIn.model_fields, _ELSEWHERE)
         # pydantic looks at fields together only where each of them is right
-        raise InvalidInput([*_placed(_absent(tree), prefix), *found]) from None
-    except InvalidInput as error:
-        raise InvalidInput(_placed(error.errors, prefix)) from None
+        raise InvalidInput([*_absent(tree), *found]) from None
 
 
 def _absent(tree: Mapping[str, object]) -> list[FieldError]:
@@ -1013,11 +1010,6 @@ def _absent(tree: Mapping[str, object]) -> list[FieldError]:
     return [
         error for names, error in needed.items() if all(tree.get(name) is None for name in names)
     ]
-
-
-def _placed(errors: Iterable[FieldError], prefix: tuple[str, ...]) -> list[FieldError]:
-    at = "".join(f"/{part}" for part in prefix)
-    return [replace(each, pointer=at + each.pointer) for each in errors]
 
 
 def to_description(description: JobDescriptionIn, *, default_priority: int = 5) -> JobDescription:

@@ -375,20 +375,18 @@ MAX_FINDINGS = 100
 def field_errors(
     errors: Sequence[ErrorDetails],
     known: Mapping[str, FieldInfo],
-    prefix: tuple[str, ...] = (),
     elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> list[FieldError]:
     """Pydantic's findings in our words, without any text of the input.
 
     Args:
         known: The top-level fields, for "did you mean" and for what they take.
-        prefix: Path of the validated object in the body.
         elsewhere: What is no top-level field but said in another way, and in which.
     """
-    found = [_field_error(each, known, prefix, elsewhere) for each in errors[:MAX_FINDINGS]]
+    found = [_field_error(each, known, elsewhere) for each in errors[:MAX_FINDINGS]]
     if more := len(errors) - len(found):
         mistakes = f"holds {more} more mistake{'s' * (more > 1)}"
-        found.append(FieldError(pointer(prefix), mistakes, "what the reference says (/docs)"))
+        found.append(FieldError("", mistakes, "what the reference says (/docs)"))
     return found
 
 
@@ -429,11 +427,10 @@ _BEYOND_BOUNDS = {
 def _field_error(
     error: ErrorDetails,
     known: Mapping[str, FieldInfo],
-    prefix: tuple[str, ...],
     elsewhere: Mapping[str, str],
 ) -> FieldError:
     location = tuple(part for part in error["loc"] if not _is_branch(part))
-    place = pointer((*prefix, *location))
+    place = pointer(location)
     if error["type"] == "extra_forbidden":
         other = elsewhere.get(str(location[0])) if len(location) == 1 else None
         accepted = other or _nearest(location, known)
@@ -442,7 +439,7 @@ def _field_error(
         return FieldError(place, "is required", _missing(location, known))
     if error["type"] == "string_type" and type(error["input"]) in _QUOTED:
         return FieldError(place, *not_text(error["input"]))
-    if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
+    if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list):
         return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
     return FieldError(place, _reason(error)[:300], _accepted(error, location, known))
 
