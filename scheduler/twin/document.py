@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from functools import cache
+from operator import attrgetter
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,7 +39,7 @@ from edgeyard.scheduler.model.decision import (
     PinGrace,
     Snapshot,
 )
-from edgeyard.scheduler.model.history import PastRun
+from edgeyard.scheduler.model.history import PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.tariff import checked_tariff
 
@@ -45,6 +48,8 @@ MB = 1 << 20
 PLAIN_FAMILY = "node"
 PLAIN_ENGINE = "job"
 """Family and engine of nodes and jobs that state none: each plain job fits on each plain node."""
+
+_PLAIN_RUN = RunKind(engine=PLAIN_ENGINE, benchmark_type=BenchmarkType.TYPE1, model_sha256=None)
 
 ATTEMPT_MARK = "#"
 """Separator between a job's id and the number of an attempt that failed and was repeated."""
@@ -65,6 +70,7 @@ _Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 _Weight = Annotated[int, msgspec.Meta(ge=-100, le=100)]
 _FreeText = Annotated[str, msgspec.Meta(max_length=64 * 1024)]
+_T = TypeVar("_T")
 
 
 class FreeResources(msgspec.Struct, kw_only=True):
@@ -604,26 +610,11 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
         ],
         links=links_of(snapshot),
         users=[
-            User(
-                user_id=name,
-                usage_board_s=each.usage_board_s,
-                share=each.share,
-                running=each.running,
-                max_running=each.max_running,
-                credits_left=each.credits_left,
-                group_id=each.group_id,
-            )
+            converted(User, each, user_id=name)
             for name, each in sorted(knowledge.entitlements.items())
         ],
         groups=[
-            UserGroup(
-                group_id=name,
-                usage_board_s=each.usage_board_s,
-                share=each.share,
-                running=each.running,
-                max_running=each.max_running,
-                credits_left=each.credits_left,
-            )
+            converted(UserGroup, each, group_id=name)
             for name, each in sorted(knowledge.groups.items())
         ],
         source=source,
@@ -641,23 +632,17 @@ def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
 
 def ended_job(run: PastRun, job_id: str) -> Job:
     """Return a past run as a job that has ended."""
-    return Job(
+    return converted(
+        Job,
+        run,
         job_id=job_id,
         cpus_req=1,
         mem_req=0,
         time_run=run.run_s or 0.0,
         status="completed" if run.failure is None else "failed",
-        failure=run.failure,
         node_id=run.target_uid,
-        user_id=run.user_id,
         started_at=None if run.run_s is None else run.ended_at - timedelta(seconds=run.run_s),
-        ended_at=run.ended_at,
-        family=run.family,
-        engine=run.kind.engine,
-        benchmark_type=run.kind.benchmark_type,
-        model_sha256=run.kind.model_sha256,
-        nb_inference=run.kind.nb_inference,
-        variant=run.kind.variant,
+        **asdict(run.kind),
     )
 
 
@@ -691,80 +676,65 @@ def _offers(
     return found
 
 
+def converted(shape: Callable[..., _T], value: object, **others: object) -> _T:
+    """Return a value of a type whose fields are those of another value by the same names.
+
+    Args:
+        shape: A type of the document, or of a cycle's input.
+        value: One of the other's types.
+        others: Fields that the value lacks, or has in another form or by another name.
+    """
+    names, values = _same_fields((shape, type(value)))
+    return shape(**dict(zip(names, values(value), strict=True)) | others)
+
+
+@cache
+def _same_fields(of: tuple[Any, Any]) -> tuple[Sequence[str], Callable[[object], Iterable[object]]]:
+    """Return the names of the fields that both types have, and what returns their values."""
+    own, theirs = (
+        [each.name for each in fields(kind)] if is_dataclass(kind) else kind.__struct_fields__
+        for kind in of
+    )
+    names = [name for name in own if name in theirs]
+    return names, attrgetter(*names)
+
+
 def _job_of_pending(each: PendingBenchmark) -> Job:
-    return Job(
+    return converted(
+        Job,
+        each,
         job_id=each.benchmark_id,
         cpus_req=1,
         mem_req=each.ram_bytes / MB,
         time_run=0,
         node_id=each.target_uid,
-        user_id=each.user_id,
-        submit_time=each.submit_time,
-        family=each.family,
-        engine=each.engine,
-        benchmark_type=each.benchmark_type,
-        ram_bytes=each.ram_bytes,
-        storage_bytes=each.storage_bytes,
-        user_priority=each.user_priority,
-        deadline=each.deadline,
-        start_time=each.start_time,
-        user_time_s=each.user_time_s,
-        binding=each.binding,
-        budget=each.budget,
         constraints=[(c.attribute, c.operator, c.value) for c in each.constraints],
-        campaign_id=each.campaign_id,
-        campaign_started=each.campaign_started,
         tried_nodes=sorted(each.tried_uids),
         avoid_until=dict(each.avoid_until),
         not_ready=None
         if each.not_ready is None
         else (each.not_ready.reason, each.not_ready.sentence),
-        job_completion_threshold=each.job_completion_threshold,
-        model_sha256=each.model_sha256,
-        model_bytes=each.model_bytes,
-        nb_inference=each.nb_inference,
-        variant=each.variant,
-        probe=each.probe,
-        pin=each.pin,
         affinities=[(a.attribute, a.operator, a.value, a.weight) for a in each.affinities],
         spreads=[(s.attribute, s.weight, dict(s.targets)) for s in each.spreads],
-        spread_group=each.spread_group,
         spread_counts=dict(each.spread_counts),
-        extra=each.extra,
-        gang_id=each.gang_id,
-        gang_size=each.gang_size,
         gang_nodes=sorted(each.gang_uids),
         cleared_node=each.cleared_uid,
-        ends_in_time=each.ends_in_time,
     )
 
 
 def _job_of_holder(each: BoardHolder, now: datetime) -> Job:
-    kind, began = each.kind, each.started_at
-    return Job(
+    began = each.started_at
+    return converted(
+        Job,
+        each,
         job_id=each.benchmark_id,
         cpus_req=1,
         mem_req=0,
         time_run=0.0 if began is None else max((now - began).total_seconds(), 0.0),
         status="running",
         node_id=each.target_uid,
-        user_id=each.user_id,
-        started_at=each.started_at,
-        deadline=each.deadline,
         user_time_s=each.time_limit_s,
-        priority=each.priority,
-        progress=each.progress,
-        phase=each.phase,
-        preemptible=each.preemptible,
-        preemptible_measuring=each.preemptible_measuring,
-        ending=each.ending,
-        preempted=each.preempted,
-        strict=each.strict,
-        engine=kind.engine if kind else PLAIN_ENGINE,
-        benchmark_type=kind.benchmark_type if kind else BenchmarkType.TYPE1,
-        model_sha256=kind.model_sha256 if kind else None,
-        nb_inference=kind.nb_inference if kind else 20,
-        variant=kind.variant if kind else "",
+        **asdict(each.kind or _PLAIN_RUN),
     )
 
 

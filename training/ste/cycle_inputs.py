@@ -27,8 +27,7 @@ from edgeyard.scheduler.twin.document import (
     Job,
     Node,
     TwinData,
-    User,
-    UserGroup,
+    converted,
 )
 
 
@@ -116,10 +115,10 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
         holders=[_holder(each) for each in running],
         knowledge=Knowledge(
             runs=History(past_runs(data, ended_jobs(data))) if runs is None else runs,
-            entitlements={
-                each.user_id: _entitlement(each, group_id=each.group_id) for each in data.users
+            entitlements={each.user_id: converted(Entitlement, each) for each in data.users},
+            groups={
+                each.group_id: converted(Entitlement, each, group_id=None) for each in data.groups
             },
-            groups={each.group_id: _entitlement(each) for each in data.groups},
             rates=data.rates,
             tariff=Tariff(tuple(data.tariff)),
             max_run_s=data.max_run_s,
@@ -128,17 +127,6 @@ def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
             host_loads=_host_loads(nodes),
         ),
         seed=data.seed,
-    )
-
-
-def _entitlement(of: User | UserGroup, group_id: str | None = None) -> Entitlement:
-    return Entitlement(
-        credits_left=of.credits_left,
-        max_running=of.max_running,
-        running=of.running,
-        usage_board_s=of.usage_board_s,
-        share=of.share,
-        group_id=group_id,
     )
 
 
@@ -166,16 +154,6 @@ def _host_loads(nodes: Sequence[Node]) -> dict[str, HostLoad]:
     return loads
 
 
-def _kind(each: Job) -> RunKind:
-    return RunKind(
-        engine=each.engine,
-        benchmark_type=each.benchmark_type,
-        model_sha256=each.model_sha256,
-        nb_inference=each.nb_inference,
-        variant=each.variant,
-    )
-
-
 def _pending(each: Job, now: datetime) -> PendingBenchmark:
     constraints = [Constraint(attribute=a, operator=o, value=v) for a, o, v in each.constraints]
     if each.engine == PLAIN_ENGINE and each.cpus_req > 0:
@@ -183,15 +161,12 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
             attribute="cpu.cores", operator=">=", value=f"{math.ceil(each.cpus_req)}"
         )
         constraints.append(cores)
-    return PendingBenchmark(
+    return converted(
+        PendingBenchmark,
+        each,
         benchmark_id=each.name,
-        user_id=each.user_id,
         submit_time=each.submit_time or now,
-        family=each.family,
-        engine=each.engine,
-        benchmark_type=each.benchmark_type,
         ram_bytes=each.ram_bytes if each.ram_bytes is not None else int(each.mem_req * MB),
-        storage_bytes=each.storage_bytes,
         target_uid=each.node_id,
         constraints=tuple(constraints),
         affinities=tuple(
@@ -201,54 +176,26 @@ def _pending(each: Job, now: datetime) -> PendingBenchmark:
             Spread(attribute=a, weight=w, targets=tuple(targets.items()))
             for a, w, targets in each.spreads
         ),
-        spread_group=each.spread_group,
         spread_counts=tuple(sorted(each.spread_counts.items())),
-        user_priority=each.user_priority,
-        deadline=each.deadline,
-        start_time=each.start_time,
-        user_time_s=each.user_time_s,
-        binding=each.binding,
-        budget=each.budget,
         not_ready=None
         if each.not_ready is None
         else WaitReason(reason=each.not_ready[0], sentence=each.not_ready[1]),
-        campaign_id=each.campaign_id,
-        campaign_started=each.campaign_started,
         tried_uids=frozenset(each.tried_nodes),
         avoid_until=tuple(each.avoid_until.items()),
-        job_completion_threshold=each.job_completion_threshold,
-        model_sha256=each.model_sha256,
-        model_bytes=each.model_bytes,
-        nb_inference=each.nb_inference,
-        variant=each.variant,
-        probe=each.probe,
-        pin=each.pin,
         extra=json.dumps(json.loads(each.extra), sort_keys=True) if each.extra else "",
-        gang_id=each.gang_id,
-        gang_size=each.gang_size,
         gang_uids=frozenset(each.gang_nodes),
         cleared_uid=each.cleared_node,
-        ends_in_time=each.ends_in_time,
     )
 
 
 def _holder(each: Job) -> BoardHolder:
-    return BoardHolder(
+    return converted(
+        BoardHolder,
+        each,
         benchmark_id=each.name,
         target_uid=each.node_id or "",
-        priority=each.priority,
-        progress=each.progress,
-        preemptible=each.preemptible,
-        ending=each.ending,
-        preempted=each.preempted,
-        user_id=each.user_id,
-        started_at=each.started_at,
-        kind=_kind(each),
-        phase=each.phase,
-        preemptible_measuring=each.preemptible_measuring,
+        kind=converted(RunKind, each),
         time_limit_s=each.user_time_s,
-        deadline=each.deadline,
-        strict=each.strict,
     )
 
 
@@ -259,7 +206,7 @@ def _past_run(each: Job, family_of: Mapping[str, str], now: datetime) -> PastRun
         user_id=each.user_id,
         target_uid=node,
         family=family_of.get(node, each.family),
-        kind=_kind(each),
+        kind=converted(RunKind, each),
         run_s=each.time_run if each.time_run > 0 or each.started_at is not None else None,
         failure=(each.failure or "unknown") if each.status == "failed" else None,
         ended_at=each.ended_at or now,
