@@ -197,6 +197,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
             none of them.
         cleared_node: Node that was cleared for it by a preemption, and is reserved for it.
         ends_in_time: At its time limit it ends with what it has measured.
+        canary: It makes way for every other job.
     """
 
     job_id: _Name | Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -255,6 +256,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
     gang_nodes: list[str] = []
     cleared_node: str | None = None
     ends_in_time: bool = False
+    canary: bool = False
 
     @property
     def name(self) -> str:

@@ -44,7 +44,13 @@ from edgeyard.scheduler.model.benchmark import (
     IfUnavailable,
     Spread,
 )
-from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark, PinGrace
+from edgeyard.scheduler.model.decision import (
+    BoardHolder,
+    CycleInput,
+    PendingBenchmark,
+    PinGrace,
+)
+from edgeyard.scheduler.model.history import RunKind
 from edgeyard.scheduler.twin.document import (
     TwinData,
     read_twin_data,
@@ -528,6 +534,40 @@ def test_a_waiting_benchmark_keeps_all_that_a_decision_depends_on() -> None:
             assert getattr(full, each.name) != each.default, f"set {each.name} here"
     given = CycleInput(snapshot=snapshot_of([board("rpi4b-0001")]), pending=[full], now=NOW)
     assert cycle_input(read_twin_data(write_twin_data(twin_data(given)))).pending == [full]
+
+
+def test_a_running_benchmark_keeps_all_that_a_decision_depends_on() -> None:
+    full = BoardHolder(
+        benchmark_id="b",
+        target_uid="rpi4b-0001",
+        priority=60,
+        progress=12.5,
+        preemptible=True,
+        ending=True,
+        preempted=True,
+        user_id="ann",
+        started_at=NOW - timedelta(minutes=1),
+        kind=RunKind(
+            engine="ort",
+            benchmark_type=BenchmarkType.TYPE2,
+            model_sha256="0" * 64,
+            nb_inference=30,
+            variant="v",
+        ),
+        phase="measuring",
+        preemptible_measuring=True,
+        time_limit_s=60.0,
+        deadline=NOW + timedelta(hours=2),
+        strict=True,
+        canary=True,
+    )
+    for each in fields(BoardHolder):
+        if each.default is not MISSING:
+            assert getattr(full, each.name) != each.default, f"set {each.name} here"
+    given = CycleInput(
+        snapshot=snapshot_of([board("rpi4b-0001")]), pending=[], now=NOW, holders=[full]
+    )
+    assert cycle_input(read_twin_data(write_twin_data(twin_data(given)))).holders == [full]
 
 
 def test_a_board_keeps_the_types_that_its_engine_declares() -> None:
