@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,9 @@ from edgeyard.simulator.scenario_db import is_named, opened_db, scenario_named
 from edgeyard.simulator.wording import count_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+
+    from fastapi import FastAPI
 
     from edgeyard.scheduler.framework.policy import Policy
     from edgeyard.scheduler.framework.registry import Plugins
@@ -165,84 +167,136 @@ def run(
     all registered schedulers to the final decisions, by the same decision core as the server.
     Ctrl-C ends after the last finished episode; --resume goes on with it.
     """
-    import msgspec
-
-    from edgeyard.simulator.scenario import scenario_hash
-    from edgeyard.training.ste.driver import model_path, new_record
-
+    wanted = {
+        "scenario": scenario,
+        "episodes": episodes,
+        "seed": seed,
+        "max_rounds": rounds,
+        "train": train,
+        "new": new,
+        "judged": judged,
+    }
     if controller:
         for flag, value in (
             ("--policy", policy), ("--models", models), ("--runs", runs_dir), ("--db", db),
         ):  # fmt: skip
             if value:
                 raise InvalidInput.at(flag, "the services of --controller have their own")
-        wanted = {
-            "scenario": scenario,
-            "episodes": episodes,
-            "seed": seed,
-            "max_rounds": rounds,
-            "train": train,
-            "new": new,
-            "judged": judged,
-        }
         _run_at(controller, wanted, resume, shown, as_json)
         return
     runs = _runs(runs_dir)
     if resume:
-        record = runs.run(resume)
-        if record["state"] == "completed":
-            raise InvalidInput.at("--resume", f"run {resume} is completed", "a cancelled run")
-        scenario, train = record["scenario_ref"], record["train"]
-        models = Path(record["models"]) if record["models"] else None
-        episodes = record["episodes_wanted"]
-    elif not scenario:
+        found, record = _resumed(runs, resume, db, new=new)
+        record["judged"] = judged
+    else:
+        found, record = _new_run(wanted, db, policy or DEFAULT_POLICY, models)
+    storing = is_named(db) if store is None else store
+    reports = _execute(
+        found, record, runs, shown, db, storing=storing, new=new, resume=bool(resume)
+    )
+    _answer(record, reports, as_json)
+
+
+def _new_run(
+    wanted: dict[str, Any], db: str | None, policy: str, models: Path | None
+) -> tuple[Scenario, dict[str, Any]]:
+    """Return the scenario and the record of a run that has not begun.
+
+    Raises:
+        InvalidInput: What is wanted states no scenario, or a model that cannot be trained.
+    """
+    from edgeyard.training.ste.driver import new_record
+
+    scenario = wanted["scenario"]
+    if not scenario:
         raise InvalidInput.at("SCENARIO", "is missing", "a file, or a name of the ScenarioDB")
+    _check_model(wanted["train"], models, new=wanted["new"], resume=False)
+    found = scenario_named(scenario, db)
+    return found, new_record(
+        found,
+        reference=scenario,
+        policy=policy,
+        episodes=wanted["episodes"],
+        seed=wanted["seed"],
+        max_rounds=wanted["max_rounds"],
+        train=wanted["train"],
+        models=str(models.absolute()) if models else "",
+        judged=wanted["judged"],
+    )
+
+
+def _resumed(
+    runs: RunFolder, run_id: str, db: str | None, *, new: bool
+) -> tuple[Scenario, dict[str, Any]]:
+    """Return the scenario and the record of a run that was cancelled.
+
+    Raises:
+        InvalidInput: It is completed, or its scenario has changed since.
+    """
+    from edgeyard.simulator.scenario import scenario_hash
+
+    record = runs.run(run_id)
+    if record["state"] == "completed":
+        raise InvalidInput.at("--resume", f"run {run_id} is completed", "a cancelled run")
+    _check_model(record["train"], _models_of(record), new=new, resume=True)
+    scenario = record["scenario_ref"]
+    found = scenario_named(scenario, db)
+    if record["scenario_sha256"] != scenario_hash(found):
+        raise InvalidInput.at("--resume", f"{scenario} has changed since", "the same scenario")
+    return found, record
+
+
+def _models_of(record: Mapping[str, Any]) -> Path | None:
+    return Path(record["models"]) if record["models"] else None
+
+
+def _check_model(train: str, models: Path | None, *, new: bool, resume: bool) -> None:
+    from edgeyard.training.ste.driver import model_path
+
     if new and not train:
         raise InvalidInput.at("--new", "needs a name", "--train NAME --new")
     if train and models is None:
         raise InvalidInput.at("--models", "is missing", "the folder of the model to be trained")
     if train and models is not None:
-        model_path(models, train, new=new or bool(resume))
-    found = scenario_named(scenario, db)
-    if not resume:
-        record = new_record(
-            found,
-            reference=scenario,
-            policy=policy or DEFAULT_POLICY,
-            episodes=episodes,
-            seed=seed,
-            max_rounds=rounds,
-            train=train,
-            models=str(models.absolute()) if models else "",
-            judged=judged,
-        )
-    elif record["scenario_sha256"] != scenario_hash(found):
-        raise InvalidInput.at("--resume", f"{scenario} has changed since", "the same scenario")
-    else:
-        record["judged"] = judged
-    reports: list[RoundReport] = []
-    storing = is_named(db) if store is None else store
+        model_path(models, train, new=new or resume)
+
+
+def _execute(
+    scenario: Scenario,
+    record: dict[str, Any],
+    runs: RunFolder,
+    shown: ShownSteps,
+    db: str | None,
+    *,
+    storing: bool,
+    new: bool,
+    resume: bool,
+) -> list[dict[str, Any]]:
+    """Play the episodes of a run in this process, and return the rounds that are shown."""
+    import msgspec
+
     if storing:
         with opened_db(db):
             pass  # what is wrong with it is reported before the simulation
+    reports: list[RoundReport] = []
     try:
         with (
-            _driver(found, runs, record["policy_ref"], models) as driver,
+            _driver(scenario, runs, record["policy_ref"], _models_of(record)) as driver,
             progress_bar() as bar,
         ):
             record["policy"] = driver.policy().name
 
             def on_round(number: int) -> Progress:
-                advanced = partial(bar, f"episode {number + 1} of {episodes}")
+                advanced = partial(bar, f"episode {number + 1} of {record['episodes_wanted']}")
                 return partial(_keep, reports, shown, advanced)
 
             driver.execute(
                 record,
-                scenario=found.name,
+                scenario=scenario.name,
                 new=new,
-                resume=bool(resume),
+                resume=resume,
                 on_round=on_round,
-                on_episode=partial(_store, db, found, record) if storing else _pass_on,
+                on_episode=partial(_store, db, scenario, record) if storing else _pass_on,
             )
     except KeyboardInterrupt:
         echo(
@@ -251,7 +305,7 @@ def run(
             err=True,
         )
         raise
-    _answer(record, [msgspec.to_builtins(each) for each in reports], as_json)
+    return [msgspec.to_builtins(each) for each in reports]
 
 
 def _answer(record: dict[str, Any], rounds: list[dict[str, Any]], as_json: bool) -> None:
@@ -396,17 +450,7 @@ def serve(
     send the token of EDGEYARD_STE_TOKEN (or of the file EDGEYARD_STE_TOKEN_FILE); without a token
     a service listens on loopback addresses alone.
     """
-    from contextlib import ExitStack
-
-    from edgeyard.scheduler.twin.posted import DigitalTwin
-    from edgeyard.training.ste.controller import Controller
-    from edgeyard.training.ste.driver import LocalTraining, RunDriver
-    from edgeyard.training.ste.scheduling import SchedulerController
-    from edgeyard.training.ste_services import clients, common
-    from edgeyard.training.ste_services.controller import RunQueue, controller_app
-    from edgeyard.training.ste_services.scenarios import scenario_app
-    from edgeyard.training.ste_services.scheduler import scheduler_app
-    from edgeyard.training.ste_services.twin import twin_app
+    from edgeyard.training.ste_services import common
 
     if live and service is not Service.TWIN:
         raise InvalidInput.at("--live", f"is not for {service.value}", "ste serve twin --live")
@@ -416,54 +460,97 @@ def serve(
     token = common.ste_token()
     common.check_address(host, token)
     with ExitStack() as opened:
-        if service is Service.TWIN:
-            lab = None
-            if live:
-                from edgeyard.benchmark_api.settings import Settings
-                from edgeyard.training.ste_services.observed_lab import observed_lab
-
-                lab = observed_lab(Settings.load(config))
-                lab.start()
-            app = twin_app(DigitalTwin(), token, lab)
-        elif service is Service.SCENARIOS:
-            app = scenario_app(opened.enter_context(opened_db(db)), token)
-        else:
-            twins = opened.enter_context(clients.service_client(twin, token, "--twin"))
-            if service is Service.SCHEDULER:
-                from edgeyard.plugins.scorers.learned import load_learned
-
-                chosen, plugins = opened.enter_context(_schedulers(policy, models))
-                deciding = SchedulerController(
-                    clients.HttpTwin(twins), chosen, plugins, monotonic_s=time.monotonic
-                )
-                runs = _runs(runs_dir)
-                training = None
-                if models is not None:
-                    training = LocalTraining(deciding, models, runs, load_learned)
-                app = scheduler_app(deciding, token, training)
-            else:
-                decides = opened.enter_context(
-                    clients.service_client(scheduler, token, "--scheduler")
-                )
-                source = clients.HttpScenarios(
-                    opened.enter_context(clients.service_client(scenarios, token, "--scenarios"))
-                )
-                controlling = Controller(
-                    source, clients.HttpTwin(twins), clients.HttpScheduling(decides)
-                )
-                driver = RunDriver(controlling, _runs(runs_dir), clients.HttpTraining(decides))
+        match service:
+            case Service.TWIN:
+                app = _twin(token, config, live=live)
+            case Service.SCENARIOS:
+                app = _scenarios(opened, token, db)
+            case Service.SCHEDULER:
+                app = _scheduler(opened, token, twin, policy, models, _runs(runs_dir))
+            case Service.CONTROLLER:
                 storing = is_named(db) if store is None else store
-                if storing:
-                    with opened_db(db):
-                        pass  # what is wrong with it is reported before the first run
-                queue = RunQueue(
-                    driver,
-                    source,
-                    _runs(runs_dir),
-                    partial(_store, db) if storing else lambda *known: None,
-                )
-                app = controller_app(queue, token)
+                urls = twin, scheduler, scenarios
+                app = _controller(opened, token, urls, _runs(runs_dir), db, storing=storing)
         common.serve(app, host, _PORTS[service] if port is None else port)
+
+
+def _twin(token: str, config: Path | None, *, live: bool) -> FastAPI:
+    from edgeyard.scheduler.twin.posted import DigitalTwin
+    from edgeyard.training.ste_services.twin import twin_app
+
+    lab = None
+    if live:
+        from edgeyard.benchmark_api.settings import Settings
+        from edgeyard.training.ste_services.observed_lab import observed_lab
+
+        lab = observed_lab(Settings.load(config))
+        lab.start()
+    return twin_app(DigitalTwin(), token, lab)
+
+
+def _scenarios(opened: ExitStack, token: str, db: str | None) -> FastAPI:
+    from edgeyard.training.ste_services.scenarios import scenario_app
+
+    return scenario_app(opened.enter_context(opened_db(db)), token)
+
+
+def _scheduler(
+    opened: ExitStack, token: str, twin: str, policy: str, models: Path | None, runs: RunFolder
+) -> FastAPI:
+    from edgeyard.plugins.scorers.learned import load_learned
+    from edgeyard.training.ste.driver import LocalTraining
+    from edgeyard.training.ste.scheduling import SchedulerController
+    from edgeyard.training.ste_services import clients
+    from edgeyard.training.ste_services.scheduler import scheduler_app
+
+    twins = opened.enter_context(clients.service_client(twin, token, "--twin"))
+    chosen, plugins = opened.enter_context(_schedulers(policy, models))
+    deciding = SchedulerController(
+        clients.HttpTwin(twins), chosen, plugins, monotonic_s=time.monotonic
+    )
+    training = None
+    if models is not None:
+        training = LocalTraining(deciding, models, runs, load_learned)
+    return scheduler_app(deciding, token, training)
+
+
+def _controller(
+    opened: ExitStack,
+    token: str,
+    urls: tuple[str, str, str],
+    runs: RunFolder,
+    db: str | None,
+    *,
+    storing: bool,
+) -> FastAPI:
+    """Return the app of the controller.
+
+    Args:
+        opened: Closes its clients.
+        token: That of callers and services.
+        urls: Of twin, scheduler and scenarios.
+        runs: Where its runs are.
+        db: The ScenarioDB that stores episodes.
+        storing: It stores them.
+    """
+    from edgeyard.training.ste.controller import Controller
+    from edgeyard.training.ste.driver import RunDriver
+    from edgeyard.training.ste_services import clients
+    from edgeyard.training.ste_services.controller import RunQueue, controller_app
+
+    flags = "--twin", "--scheduler", "--scenarios"
+    twins, decides, sources = (
+        opened.enter_context(clients.service_client(url, token, flag))
+        for url, flag in zip(urls, flags, strict=True)
+    )
+    source = clients.HttpScenarios(sources)
+    controller = Controller(source, clients.HttpTwin(twins), clients.HttpScheduling(decides))
+    driver = RunDriver(controller, runs, clients.HttpTraining(decides))
+    if storing:
+        with opened_db(db):
+            pass  # what is wrong with it is reported before the first run
+    store = partial(_store, db) if storing else lambda *known: None
+    return controller_app(RunQueue(driver, source, runs, store), token)
 
 
 def list_(
