@@ -413,54 +413,14 @@ class _Table:
 
 
 def _policy(table: _Table) -> Policy:
-    scorers = []
-    for each in table.tables("scorers"):
-        scorers.append(
-            ScorerChoice(
-                name=each.text("name"),
-                weight=each.number("weight", 0.0),
-                budget_s=each.number("budget_s", 0.001, 60.0, _BUDGET_S),
-                options=each.options("options"),
-                file=each.text("file") if each.has("file") else None,
-                url=each.text("url") if each.has("url") else None,
-            )
-        )
-        if each.has("file") and each.has("url"):
-            each.wrong("url", "goes without file: a scorer has one place")
-        if each.has("file") and ".py:" not in each.text("file"):
-            each.wrong("file", "is not /path/to/file.py:attribute")
-        each.done()
-    energy_weight_s_per_j = table.number("energy_weight_s_per_j", 0.0, 1e6, default=0.0)
-    if energy_weight_s_per_j:
-        scorers.append(ScorerChoice(name=_ENERGY_SCORER, weight=energy_weight_s_per_j))
-        if table.text("aggregator") != _COST_AGGREGATOR:
-            table.wrong(
-                "energy_weight_s_per_j", f"must be 0 unless aggregator = {_COST_AGGREGATOR!r}"
-            )
-    repeated = {each.name for each in scorers if [s.name for s in scorers].count(each.name) > 1}
-    for name in sorted(repeated):
-        table.wrong("scorers", f"{name!r} is named twice")
-    if scorers and not any(each.weight > 0 for each in scorers):
-        table.wrong("scorers", "no weight is above 0")
+    scorers, energy_weight_s_per_j = _scorers(table)
     priority = _priority(table.table("priority"))
     preemption = table.table("preemption")
     min_run_s = preemption.number("min_run_s", 0.0, default=_MIN_RUN_S)
     spare_measuring = preemption.flag("spare_measuring", default=False)
     margin, preempting, max_preemptions = _preemption(preemption, priority.types)
     assignment = table.table("assignment") if table.has("assignment") else _Table({}, "", [])
-    planner = None
-    if assignment.has("planner"):
-        named = assignment.one_of("planner", ("none", *(each.value for each in Planner)))
-        planner = None if named == "none" else Planner(named)
-    quiet_s = assignment.number("quiet_s", 0.0, 86400.0, default=0.0)
-    if quiet_s and planner is not Planner.EXPECTED_COST:
-        assignment.wrong("quiet_s", "must be 0 unless planner = 'expected_cost'")
-    max_joint_jobs = assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0)
-    backfill = Backfill.NONE
-    if assignment.has("backfill"):
-        backfill = Backfill(assignment.one_of("backfill", tuple(each.value for each in Backfill)))
-    if planner is not None and max_joint_jobs:
-        assignment.wrong("max_joint_jobs", f"must be 0 with planner = {planner.value!r}")
+    planner, quiet_s, max_joint_jobs, backfill = _plan(assignment)
     binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
     fresh_age_s = table.number("fresh_age_s", 0.0)
     twin_max_age_s = table.number("twin_max_age_s", 0.0)
@@ -471,7 +431,7 @@ def _policy(table: _Table) -> Policy:
         version=table.whole("version", 1, 1_000_000),
         queue_policy=table.text("queue_policy"),
         filters=table.texts("filters"),
-        scorers=tuple(scorers),
+        scorers=scorers,
         aggregator=table.text("aggregator"),
         binding=None if binding == "auto" else Binding(binding),
         fresh_age_s=fresh_age_s,
@@ -513,6 +473,58 @@ def _policy(table: _Table) -> Policy:
     assignment.done()
     table.done()
     return policy
+
+
+def _scorers(table: _Table) -> tuple[tuple[ScorerChoice, ...], float]:
+    """Return the scorers, and the weight of energy, which is one of them unless it is 0."""
+    scorers = []
+    for each in table.tables("scorers"):
+        scorers.append(
+            ScorerChoice(
+                name=each.text("name"),
+                weight=each.number("weight", 0.0),
+                budget_s=each.number("budget_s", 0.001, 60.0, _BUDGET_S),
+                options=each.options("options"),
+                file=each.text("file") if each.has("file") else None,
+                url=each.text("url") if each.has("url") else None,
+            )
+        )
+        if each.has("file") and each.has("url"):
+            each.wrong("url", "goes without file: a scorer has one place")
+        if each.has("file") and ".py:" not in each.text("file"):
+            each.wrong("file", "is not /path/to/file.py:attribute")
+        each.done()
+    energy_weight_s_per_j = table.number("energy_weight_s_per_j", 0.0, 1e6, default=0.0)
+    if energy_weight_s_per_j:
+        scorers.append(ScorerChoice(name=_ENERGY_SCORER, weight=energy_weight_s_per_j))
+        if table.text("aggregator") != _COST_AGGREGATOR:
+            table.wrong(
+                "energy_weight_s_per_j", f"must be 0 unless aggregator = {_COST_AGGREGATOR!r}"
+            )
+    repeated = {each.name for each in scorers if [s.name for s in scorers].count(each.name) > 1}
+    for name in sorted(repeated):
+        table.wrong("scorers", f"{name!r} is named twice")
+    if scorers and not any(each.weight > 0 for each in scorers):
+        table.wrong("scorers", "no weight is above 0")
+    return tuple(scorers), energy_weight_s_per_j
+
+
+def _plan(assignment: _Table) -> tuple[Planner | None, float, int, Backfill]:
+    """Return the planner, the seconds for which it waits for a quiet host, joint jobs, backfill."""
+    planner = None
+    if assignment.has("planner"):
+        named = assignment.one_of("planner", ("none", *(each.value for each in Planner)))
+        planner = None if named == "none" else Planner(named)
+    quiet_s = assignment.number("quiet_s", 0.0, 86400.0, default=0.0)
+    if quiet_s and planner is not Planner.EXPECTED_COST:
+        assignment.wrong("quiet_s", "must be 0 unless planner = 'expected_cost'")
+    max_joint_jobs = assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0)
+    backfill = Backfill.NONE
+    if assignment.has("backfill"):
+        backfill = Backfill(assignment.one_of("backfill", tuple(each.value for each in Backfill)))
+    if planner is not None and max_joint_jobs:
+        assignment.wrong("max_joint_jobs", f"must be 0 with planner = {planner.value!r}")
+    return planner, quiet_s, max_joint_jobs, backfill
 
 
 def _queue(table: _Table) -> float:
