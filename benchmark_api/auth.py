@@ -113,12 +113,12 @@ class Caller:
 
     @property
     def may_submit(self) -> bool:
-        """May submit and change what is their own."""
+        """Return whether they may submit, and change what is their own."""
         return self.role in SUBMITTING
 
     @property
     def is_operator(self) -> bool:
-        """May see and touch everybody's things."""
+        """Return whether they may see and change what belongs to others."""
         return self.role is Role.OPERATOR
 
     def may_see(self, user_id: str) -> bool:
@@ -137,7 +137,7 @@ class Authenticator:
         self._good: dict[str, float] = {}
 
     async def authenticated(self, token: str) -> Caller:
-        """As `caller`, on the event loop: requests that come together ask the store once.
+        """Return `caller`, on the event loop: requests that come together ask the store once.
 
         Raises:
             NotAuthenticated: As `caller`.

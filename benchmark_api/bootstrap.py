@@ -708,7 +708,7 @@ def _is_known(uow: UnitOfWork, job_id: str) -> bool:
 
 
 def _has_ended(uow: UnitOfWork, job_id: str) -> bool:
-    """False also for jobs that are none of ours."""
+    """Return whether a job of ours has ended; False for one that is none of ours."""
     if is_parent(job_id):
         try:
             return uow.schedules.job(job_id).state is ScheduleJobState.ENDED

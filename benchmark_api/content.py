@@ -180,7 +180,7 @@ class ContentChecks:
 
     @contextmanager
     def from_memory(self) -> Iterator[None]:
-        """For the length of a ``with`` block this thread reads no content.
+        """Let this thread read no content for the length of a ``with`` block.
 
         Its checks raise `UnseenContent` where they need content that is not remembered.
         """
@@ -424,7 +424,7 @@ class ContentChecks:
     def _label_problems(
         self, description: JobDescription, model: str, dataset: str, truth: str
     ) -> list[FieldError]:
-        """Which class of a TYPE2 dataset the model can't give, where it states what it gives."""
+        """Return which class of a TYPE2 dataset the model can't give, if it states its classes."""
         parameters = description.parameters
         if parameters.get("raw") or parameters.get("metric", CLASSIFICATION) != CLASSIFICATION:
             return []
@@ -633,7 +633,7 @@ class ContentChecks:
         return self._of_onnx(sha256, partial(interface_of, max_fields=_MAX_FIELDS), unknown)
 
     def _read_class_numbers(self, sha256: str) -> Mapping[str, tuple[int, ...]]:
-        """Class numbers that outputs of an ONNX file can hold; none where it is no such file."""
+        """Return the class numbers that outputs of an ONNX file can hold; none of another file."""
         unknown: Mapping[str, tuple[int, ...]] = {}
         return self._of_onnx(sha256, partial(class_numbers, max_fields=_MAX_FIELDS), unknown)
 
@@ -682,7 +682,7 @@ class ContentChecks:
             return error.sentence
 
     def _find_wrong_value(self, sha256: str, inputs: tuple[TensorSpec, ...]) -> str:
-        """Which array of a small archive holds values that an input does not take, in words."""
+        """Describe which array of a small archive holds values that an input does not take."""
 
         def read(path: Path) -> str:
             names = list(headers_of(path))

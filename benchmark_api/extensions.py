@@ -23,11 +23,11 @@ class Background(Protocol):
     """Work that a server does beside its engine."""
 
     def start(self) -> None:
-        """Begin, on a thread of its own."""
+        """Begin the work, on a thread of its own."""
         ...
 
     def stop(self) -> None:
-        """End, and wait for it."""
+        """End the work, and wait for its end."""
         ...
 
 

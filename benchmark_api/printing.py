@@ -2,7 +2,7 @@
 
 
 def printable(text: str) -> str:
-    """Without control characters: names and sentences of others may hold escape sequences."""
+    """Remove control characters: names and sentences of others may hold escape sequences."""
     if text.isprintable():  # most are, and figures have thousands
         return text
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)

@@ -392,7 +392,7 @@ class _Record:
 
     @property
     def age_key(self) -> tuple[int, float]:
-        """Orders records of one machine, the newest last."""
+        """Return a key that orders records of one machine, the newest last."""
         return self.steps, self.reading.monotonic_s
 
 

@@ -115,7 +115,7 @@ def _hcl(
 
 
 def _open_binding(description: JobDescription) -> Binding:
-    """Only a server could name the board that ``strict`` needs."""
+    """Return a binding without a board: only a server could name the one that ``strict`` needs."""
     from edgeyard.scheduler.model.benchmark import Binding
 
     return Binding.LOOSE if description.binding is Binding.LOOSE else Binding.FILTERED

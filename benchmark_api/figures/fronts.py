@@ -29,7 +29,7 @@ class Alternative:
 
     @property
     def remark(self) -> str:
-        """Its name, and whether it is on the front."""
+        """Return the point's name, and whether it is on the front."""
         place = "on the front" if self.on_front else ""
         return " · ".join(filter(None, (self.name, place, MARKS.get(self.verdict))))
 

@@ -49,7 +49,7 @@ class Job:
 
     @property
     def near_limit(self) -> bool:
-        """It has nearly used its time up."""
+        """Return whether it has nearly used its time up."""
         return self.used is not None and self.used >= NEAR_LIMIT
 
 

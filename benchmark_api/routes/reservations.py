@@ -168,7 +168,7 @@ def _known(context: Context, target_uid: str) -> None:
 
 
 def _check_bound(uow: UnitOfWork, caller: Caller, context: Context) -> None:
-    """All leases of the caller, the new one among them, against the account's bound."""
+    """Check all leases of the caller, with the new one, against the account's bound."""
     now = context.services.clock.now()
     max_s = uow.accounts.user(caller.user_id).max_lease_s
     if max_s <= 0:

@@ -56,7 +56,7 @@ def scorers(caller: Submitter, context: Ctx, rounds: _Rounds = 0) -> Answer[shap
 
 
 def _shares(weights: Sequence[float]) -> list[float]:
-    """Only how they compare counts: not every aggregator keeps them at a sum of 1."""
+    """Return weights with a sum of 1, which not every aggregator keeps: only their ratios count."""
     total = sum(weights) or 1.0
     return [weight / total for weight in weights]
 

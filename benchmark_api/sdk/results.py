@@ -51,7 +51,7 @@ class Trust:
 
     @property
     def comparable(self) -> bool:
-        """Nothing was found that would make the number another one next time."""
+        """Return whether nothing was found that would make the number another one next time."""
         return self.verdict == "comparable"
 
 

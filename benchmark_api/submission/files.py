@@ -40,7 +40,7 @@ class FileFinder:
     def files_of(
         self, request: CheckedRequest, kept: Sequence[BenchmarkFile] = ()
     ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
-        """The files that a description needs, and the description with its model's final name.
+        """Return a description with its model's final name, and the files that it needs.
 
         Args:
             kept: Files of the roles that are taken over from another benchmark as they are.
@@ -153,7 +153,7 @@ class FileFinder:
         return self._known[name]
 
     def _at(self, path: str) -> UserFile | StoredFile | None:
-        """What a URL of ours leads to; a download's name is its own key, as over HTTP."""
+        """Return what a URL of ours leads to; a download's name is its own key, as over HTTP."""
         parts = path.strip("/").split("/")
         try:
             if parts[:2] == ["v1", "files"] and len(parts) in (3, 4):
@@ -230,7 +230,7 @@ def model_bytes_of(files: Sequence[BenchmarkFile]) -> int | None:
 
 
 def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
-    """All files of a task lie in one folder."""
+    """Refuse files with one name: all files of a task lie in one folder."""
     seen: set[str] = set()
     for file in files:
         pointer = f"/{file.role.field}"

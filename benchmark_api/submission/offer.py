@@ -515,7 +515,7 @@ class Offers:
         self._offer = Offer(())
 
     def now(self) -> Offer:
-        """Made anew only where boards changed."""
+        """Return the newest offer, which is made anew only where boards changed."""
         stated, others = self._usable()
         with self._lock:
             if stated is not self._seen[0] or others is not self._seen[1]:

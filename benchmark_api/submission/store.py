@@ -62,7 +62,7 @@ class StoreChecks:
     def files_of(
         self, request: CheckedRequest, caller: Caller, kept: Sequence[BenchmarkFile] = ()
     ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
-        """As `FileFinder.files_of`, of what the account can bear and a board can run.
+        """Return what `FileFinder.files_of` does, if account and boards can bear it.
 
         Raises:
             InvalidInput: As there, `AccountLimits.check` and `ContentChecks.check`.

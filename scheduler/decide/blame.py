@@ -196,7 +196,7 @@ class Evidence:
 
     @property
     def known_sisters(self) -> Sequence[Sister]:
-        """Other boards whose results show whether they changed."""
+        """Return the other boards whose results show whether they changed."""
         return _proof([each for each in self.sisters if each.shift.is_known])
 
     @property

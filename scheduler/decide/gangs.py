@@ -191,7 +191,7 @@ class GangPlacer:
 
     @cached_property
     def _usable(self) -> NDArray[np.bool_]:
-        """Which boards each class could use when what runs there has ended."""
+        """Return which boards each class could use when what runs there has ended."""
         occupancy = Occupancy(self._batch, self._holders, self._policy.cool_down_s)
         certain = np.isfinite(occupancy.free_s(bounds_left(self._batch, self._holders)))
         return self._fits(occupancy.when_idle()) & certain

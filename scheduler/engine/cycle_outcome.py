@@ -122,5 +122,5 @@ class CycleOutcome:
 
     @property
     def waiting(self) -> Mapping[str, WaitReason]:
-        """Waiting reasons of the benchmarks that were not placed, by id."""
+        """Return the waiting reasons of the benchmarks that were not placed, by id."""
         return {each: why for commit in self.all_commits for each, why in commit.waiting.items()}

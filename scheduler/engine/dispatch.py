@@ -452,7 +452,7 @@ class Dispatcher:
 def spec_of(
     benchmark: Benchmark, attempt: Attempt, public_url: str, limits: TaskLimits
 ) -> dict[str, object]:
-    """``spec.json``: what the runner needs beyond the platform's eleven variables."""
+    """Return ``spec.json``: what the runner needs beyond the platform's eleven variables."""
     description = benchmark.description
     config = description.odt_config
 

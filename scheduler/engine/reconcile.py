@@ -713,6 +713,6 @@ def _with_progress(failure: Failure, attempt: Attempt, job: JobState) -> Failure
 
 
 def _due(attempt: Attempt, benchmark: Benchmark) -> datetime:
-    """From when on the cluster should have its job running."""
+    """Return from when on the cluster should have an attempt's job running."""
     queued_at = attempt.queued_at or attempt.created_at
     return max(queued_at, benchmark.description.start_time or queued_at)

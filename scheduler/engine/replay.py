@@ -243,7 +243,7 @@ def _rescored(then: CycleResult, now: CycleResult) -> int:
 def _expected_s(
     result: CycleResult, benchmark_ids: Sequence[str], boards: Mapping[str, str]
 ) -> NDArray[np.float64]:
-    """Shape (benchmarks,): how long each was expected to run on its board; NaN: unknown."""
+    """Return how long each was expected to run on its board, shape (benchmarks,); NaN: unknown."""
     decided = result.decided
     row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
     jobs = [decided.row_of_id[each] for each in benchmark_ids]

@@ -96,7 +96,7 @@ def policy_key(policy: Policy) -> str:
 
 
 def recalled(uow: UnitOfWork, knowledge: Knowledge, policy: Policy, now: datetime) -> Knowledge:
-    """With what is remembered of the policy's scorers."""
+    """Return the knowledge with what is remembered of the policy's scorers."""
     return _with(knowledge, uow.scoring.states(policy_key(policy)), now)
 
 

@@ -178,7 +178,7 @@ class Batch:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(classes, boards)."""
+        """Return the numbers of classes and of boards."""
         return len(self.families), len(self.snapshot.uids)
 
     @property
@@ -213,7 +213,7 @@ class Batch:
         return order, np.arange(len(order)) - np.searchsorted(hosts, hosts, side="left")
 
     def derived(self, make: Callable[[Batch], _Derived]) -> _Derived:
-        """``make(self)``, made once: what several plugins ask for lives as long as the batch."""
+        """Return ``make(self)``, made once for all plugins that ask for it."""
         known: dict[object, _Derived] = self.__dict__.setdefault("_derived", {})
         if make not in known:
             known[make] = make(self)
@@ -446,7 +446,7 @@ class Queue:
 
     @cached_property
     def places(self) -> Places | None:
-        """Where benchmarks could run if nothing else did; None in the replay of a log."""
+        """Return where benchmarks could run if nothing else did; None in the replay of a log."""
         return None if self.list_places is None else self.list_places()
 
     @cached_property
@@ -468,26 +468,26 @@ class Queue:
 
     @cached_property
     def run_times_s(self) -> NDArray[np.float64]:
-        """Predicted medians, on boards of the family; the stated bound where nothing is known.
+        """Return predicted medians on boards of the family, or the stated bound.
 
-        NaN where that isn't either. In a replay: the requested times.
+        NaN where neither is known. In a replay: the requested times.
         """
         return self.estimate()
 
     @property
     def expected_s(self) -> NDArray[np.float64]:
-        """`run_times_s`, where what nothing is known of counts as the median of the others."""
+        """Return `run_times_s`, in which the median of the others stands for what is not known."""
         known = self.run_times_s[~np.isnan(self.run_times_s)]
         return np.nan_to_num(self.run_times_s, nan=float(np.median(known)) if len(known) else 0.0)
 
     @property
     def past_guard(self) -> NDArray[np.bool_]:
-        """Who has waited as long as the guard says."""
+        """Return who has waited as long as the guard says."""
         return self.waits_s >= self.guard_s
 
     @cached_property
     def guarded(self) -> NDArray[np.bool_]:
-        """Who is not overtaken: of those past the guard, the oldest ``turn_size`` of a user.
+        """Return who is not overtaken: the oldest ``turn_size`` of a user that are past the guard.
 
         So a user's thousands that wait for days do not keep others from coming in between.
         """
@@ -496,7 +496,7 @@ class Queue:
 
     @cached_property
     def turns(self) -> NDArray[np.int64]:
-        """In which turn each stands: a user's first ``turn_size``, by priority and age, are in 0.
+        """Return the turn of each: a user's first ``turn_size``, by priority and age, are in 0.
 
         With this as its first key, a policy lets no user wait for more than ``turn_size``
         benchmarks of each other user, however many these have in the queue.
@@ -504,11 +504,11 @@ class Queue:
         return self._turns(-self.ages_s, -self.priorities)
 
     def turns_in(self, ranks: NDArray[np.intp]) -> NDArray[np.int64]:
-        """In which turn each stands if a user's own come in the order of these ranks."""
+        """Return the turn of each if a user's own come in the order of these ranks."""
         return self._turns(ranks.astype(np.int64))
 
     def _turns(self, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Each user's own places by these keys, the last counts most, in steps of a turn."""
+        """Return each one's turn among its user's by these keys, of which the last counts most."""
         if self.turn_size is None or len(self.users) <= self.turn_size:
             return np.zeros(len(self.users), dtype=np.int64)
         user = numbered(self.users)[1]
@@ -579,7 +579,7 @@ def mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def numbered(values: Iterable[_Value]) -> tuple[dict[_Value, int], NDArray[np.intp]]:
-    """Different values numbered from 0 in the order in which they come; and the number of each."""
+    """Number different values from 0 as they come, and return them and the number of each."""
     number_of: defaultdict[_Value, int] = defaultdict(count().__next__)
     # From a list: `numpy.fromiter` takes several times as long for a short queue.
     numbers = np.array(list(map(number_of.__getitem__, values)), dtype=np.intp)
@@ -722,7 +722,7 @@ class AttributeColumn:
 
     @property
     def published(self) -> NDArray[np.bool_]:
-        """Shape (boards,)."""
+        """Return which boards publish the attribute, shape (boards,)."""
         return np.array([value is not None for value in self.values], dtype=np.bool_)[self.index]
 
 

@@ -208,7 +208,7 @@ def _as_text(names: tuple[str, ...]) -> NDArray[np.str_]:
 
 @lru_cache(maxsize=1 << 16)
 def _digest(uid: str) -> int:
-    """Only of what comes again: a cycle's seed does not."""
+    """Return a digest of a board's id, which is cached: ids come again in each cycle."""
     return _hash(uid)
 
 

@@ -37,7 +37,7 @@ class QueuePolicy(Protocol):
         ...
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
-        """Ranks: shape (jobs,), a permutation of 0..jobs-1; 0 comes first.
+        """Return ranks of shape (jobs,), a permutation of 0..jobs-1; 0 comes first.
 
         Must not depend on the order in which the benchmarks are handed in: break ties by id.
         """
@@ -76,7 +76,7 @@ class Filter(Protocol):
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Its reasons for refusals; code k of `admit` means ``refusals[k - 1]``."""
+        """Return the filter's reasons for refusals; code k of `admit` means ``refusals[k - 1]``."""
         ...
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
@@ -102,7 +102,7 @@ class Filter(Protocol):
         ...
 
     def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """That no board will ever do, and what would be accepted, in a sentence.
+        """Return a sentence which states that no board will ever do, and what would be accepted.
 
         Args:
             row: The class.
@@ -133,7 +133,7 @@ class Ledger(Protocol):
         ...
 
     def withdraw(self, job: int) -> None:
-        """It gets no board after all: what `place` counted no longer counts."""
+        """Take back what `place` counted: the job gets no board after all."""
         ...
 
 

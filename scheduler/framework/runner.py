@@ -148,7 +148,7 @@ class PluginRunner:
         self.calls: list[PluginCall] = []
 
     def order(self, policy: QueuePolicy, queue: Queue) -> NDArray[np.intp] | None:
-        """Ranks; None when the policy failed."""
+        """Return a queue policy's ranks; None when the policy failed."""
 
         def check(ranks: NDArray[np.intp]) -> None:
             _shaped(ranks, (len(queue.ids),), "iu")
@@ -158,7 +158,7 @@ class PluginRunner:
         return self._run(CallKind.ORDER, policy.name, lambda: policy.order(queue), check)
 
     def admit(self, plugin: Filter, batch: Batch) -> NDArray[np.uint8] | None:
-        """Codes, broadcastable to (classes, boards); None when the filter failed."""
+        """Return a filter's codes, broadcastable to (classes, boards); None when it failed."""
         classes, boards = batch.shape
 
         def check(codes: NDArray[np.uint8]) -> None:

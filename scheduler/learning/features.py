@@ -442,7 +442,7 @@ class Encoder:
     """The tensor of one batch for one model, chunk by chunk."""
 
     def __init__(self, batch: Batch, rows: Rows, boards: Rows, inputs: Sequence[Input]) -> None:
-        """Every column is read once; normalising is done before values are spread over pairs."""
+        """Read every column once, and normalise it before its values are spread over pairs."""
         self._rows, self._boards = rows, boards
         view = View(batch, rows, boards)
         values: dict[str, Floats] = {}

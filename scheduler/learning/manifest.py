@@ -79,7 +79,7 @@ class Manifest:
 
     @property
     def outputs(self) -> int:
-        """Numbers per pair."""
+        """Return how many numbers the model gives for a pair."""
         return len(self.quantiles) or len(self.causes) or 1
 
 

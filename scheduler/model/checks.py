@@ -125,7 +125,7 @@ class Check:
 
     @property
     def until(self) -> datetime:
-        """When its budget is spent."""
+        """Return when the budget is spent."""
         return self.created_at + timedelta(seconds=self.budget_s)
 
     @property

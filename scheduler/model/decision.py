@@ -272,7 +272,7 @@ class Snapshot:
 
     @property
     def offers(self) -> Mapping[tuple[str, str], NDArray[np.bool_]]:
-        """``supports`` without the boards that list a type and do not declare it."""
+        """Return ``supports`` without the boards that list a type and do not declare it."""
         return {
             pair: column & ~self.undeclared[pair] if pair in self.undeclared else column
             for pair, column in self.supports.items()

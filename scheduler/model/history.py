@@ -141,7 +141,7 @@ class NameIndex(Generic[_Name]):
         return np.fromiter(map(known.__getitem__, names), dtype=np.int32, count=len(names))
 
     def of(self, names: Iterable[_Name]) -> NDArray[np.int64]:
-        """Numbers; -1 for who is unknown."""
+        """Return the numbers of names; -1 for one that is unknown."""
         return np.fromiter(map(self._number_of.get, names, repeat(-1)), dtype=np.int64)
 
 
@@ -236,7 +236,7 @@ class History(Sequence[PastRun]):
         return self._of(_Columns(**taken)).current()
 
     def current(self) -> History:
-        """This one without the runs that others of it replace."""
+        """Return this history without the runs that others of it replace."""
         replaced = self.columns.replaces[self.columns.replaces > 0]
         counts = ~np.isin(self.columns.seqs, replaced)
         if not len(replaced) or counts.all():
@@ -246,7 +246,7 @@ class History(Sequence[PastRun]):
 
     @property
     def settled(self) -> History:
-        """All but the newest runs, of which up to one per cent is left out.
+        """Return all but the newest runs, of which up to one per cent is left out.
 
         What is fitted to it need not be fitted again for every run that ends. It depends on
         nothing but the runs; of fewer than 200 none is left out.
@@ -267,7 +267,7 @@ class History(Sequence[PastRun]):
         return found
 
     def derived(self, make: Callable[[History], _T]) -> _T:
-        """``make(self)``, made once: what is summed up of it lives as long as it does."""
+        """Return ``make(self)``, made once: what is summed up of it lives as long as it does."""
         if make not in self._derived:
             self._derived[make] = make(self)
         return self._derived[make]  # type: ignore[return-value]  # of what `make` returned

@@ -90,7 +90,7 @@ class ActiveModel:
 
     @property
     def reference(self) -> str:
-        """``run_time/3``."""
+        """Return name and version, such as ``run_time/3``."""
         return f"{self.kind.value}/{self.version}"
 
 

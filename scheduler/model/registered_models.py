@@ -96,7 +96,7 @@ class RegisteredModel:
 
     @property
     def reference(self) -> str:
-        """``run_time/3``."""
+        """Return name and version, such as ``run_time/3``."""
         return f"{self.kind.value}/{self.version}"
 
     @property

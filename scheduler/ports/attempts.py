@@ -108,7 +108,7 @@ class Attempts(Protocol):
     def repeated_numbers(
         self, *, newest: int, target_uid: str | None = None, family: str | None = None
     ) -> Sequence[RepeatedNumber]:
-        """Comparable numbers of a board or of a family's boards: the newest, oldest first."""
+        """Return the newest comparable numbers of a board or a family's boards, oldest first."""
         ...
 
     def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:

@@ -78,7 +78,7 @@ class SimulatedGang:
 
     @property
     def next_s(self) -> Floats:
-        """When it takes boards next, or has some held; inf where it never does or has started."""
+        """Return when each takes boards next, or has some held; inf: never, or it has started."""
         begins: Floats = np.minimum(self.no_sooner, self.held_from_s)
         return np.where(np.isfinite(self.no_sooner) & np.isinf(self.starts), begins, np.inf)
 

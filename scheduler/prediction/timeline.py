@@ -163,7 +163,7 @@ class Timeline:
 
     @cached_property
     def reserved_from(self) -> Mapping[int, datetime]:
-        """By row of the board, when its next reservation begins, or that of a board next to it.
+        """Return when the next reservation of a board, or of one next to it, begins, by its row.
 
         A benchmark that states no start and whose reservation is due is the first to choose in this
         cycle, and may choose another board: its reservation does not close the board.
@@ -178,7 +178,7 @@ class Timeline:
 
     @cached_property
     def next_starts(self) -> Mapping[int, datetime]:
-        """When its next reservation or lease begins, by row of the board."""
+        """Return when the next reservation or lease of a board begins, by its row."""
         starts = dict(self.reserved_from)
         for board, lease in leases_of(self.batch):
             if lease.since > self.batch.now:

@@ -142,7 +142,7 @@ class Document:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(jobs, boards)."""
+        """Return the numbers of jobs and of boards."""
         return len(self.users), len(self.boards)
 
     def ends_alone_s(self) -> NDArray[np.float64]:

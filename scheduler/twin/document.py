@@ -260,7 +260,7 @@ class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """Its id as text."""
+        """Return the job's id as text."""
         return str(self.job_id)
 
 

@@ -206,7 +206,7 @@ def _checked(tree: Mapping[str, object], caller: Caller, context: Context) -> No
 
 
 def _as_client(error: InvalidInput, tree: Mapping[str, object], context: Context) -> InvalidInput:
-    """The same error in the client's words; what is registered and has no board is named as that.
+    """Return the error in the client's words, which name what is registered and has no board.
 
     Args:
         error: What is wrong with the description.

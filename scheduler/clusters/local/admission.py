@@ -85,7 +85,7 @@ class LocalJob:
 
 
 def admit(job: NomadJob) -> LocalJob:
-    """Understand a job.
+    """Return what the cluster has to run for a job.
 
     Raises:
         JobRefused: It asks for what the embedded cluster does not do; it says what.
@@ -188,7 +188,7 @@ def _download(job: NomadJob, artifact: Artifact) -> Download:
 
 
 def _secret_file(job: NomadJob, template: Template) -> SecretFile:
-    """Only the form that asks for the secrets of this very job: no template language here."""
+    """Return the file of a template, which may only ask for the secrets of this very job."""
     begin, end = f'{{{{ with nomadVar "nomad/jobs/{job.job_id}" }}}}', "{{ end }}"
     data = template.data.strip()
     lines = data.removeprefix(begin).removesuffix(end).strip().split("\n")

@@ -131,7 +131,7 @@ class NomadClient:
 
     @property
     def access(self) -> NomadAccess:
-        """Where Nomad is and how it is spoken to: another value after each `use_access`."""
+        """Return where Nomad is and how it is spoken to, another value after each `use_access`."""
         return self._to.access
 
     def use_access(self, access: NomadAccess) -> None:

@@ -76,7 +76,7 @@ class LoadWatch:
                 self._stop.wait(ASK_EVERY_S)
 
     def _ask(self, pool: ThreadPoolExecutor) -> None:
-        """One round."""
+        """Ask each host once."""
         hosts = [host for host in self._hosts() if host.ready and host.boards]
         before = self._reports
         reports = {

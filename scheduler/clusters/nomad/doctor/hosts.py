@@ -270,7 +270,7 @@ def _clock_of(asker: DoctorClient, host: Host) -> tuple[str, str]:
 
 
 def _apart(low: float, high: float, asked_at: tuple[float, float]) -> str:
-    """Args: ``low`` to ``high``: where its clock stood at some moment of ``asked_at``."""
+    """Describe a clock that stood between ``low`` and ``high`` at some moment of ``asked_at``."""
     before, after = asked_at
     ahead, behind = max(0.0, low - after), max(0.0, before - high)
     difference = max(ahead, behind)
