@@ -232,7 +232,7 @@ _REASON = {
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """The reference, with the bodies that are read by hand and who may call what."""
+    """Return the reference, with the bodies that are read by hand and who may call what."""
     if app.openapi_schema is None:
         api = get_openapi(
             title=app.title, version=app.version, description=app.description, routes=app.routes

@@ -936,7 +936,7 @@ def inventory_provider(settings: Settings) -> InventoryProvider:
 
 
 def this_machine() -> Inventory:
-    """Boards that this machine can emulate, with the engines that are installed."""
+    """Return boards that this machine can emulate, with the engines that are installed."""
     return default_embedded_inventory(
         sorted(os.sched_getaffinity(0)),
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -945,7 +945,7 @@ def this_machine() -> Inventory:
 
 
 def installed_engines() -> tuple[BoardEngine, ...]:
-    """Engines whose packages are here, with their versions."""
+    """Return engines whose packages are here, with their versions."""
     found = []
     for name, distributions in ENGINE_PACKAGES.items():
         types = frozenset(ENGINES[name].types)

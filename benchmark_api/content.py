@@ -317,7 +317,7 @@ class ContentChecks:
         return _of_model(folder, accepted) if isinstance(folder, str) else []
 
     def _request_problems(self, description: JobDescription, model: str) -> list[FieldError]:
-        """Why a language model can't take the request, where its folder states what it takes."""
+        """Return why a language model can't take the request, if its folder states that."""
         if description.benchmark_type is not BenchmarkType.GENAI:
             return []
         folder = self._genai(model) if description.runtime == "ort-genai" else None
@@ -334,7 +334,7 @@ class ContentChecks:
         return [FieldError(f"/{name}", reason, accepted)] if problem else []
 
     def _another_kind(self, model: str, head: bytes, runtime: str) -> list[FieldError]:
-        """What is wrong with a file of a known kind that an engine does not take."""
+        """Return what is wrong with a file of a known kind that an engine does not take."""
         expected = _EXPECTED[runtime]
         kind = foreign_kind(head)
         if head.startswith(_ARCHIVE_HEAD):
@@ -413,7 +413,7 @@ class ContentChecks:
     def _truth_problems(
         self, description: JobDescription, model: str, truth: Header
     ) -> list[FieldError]:
-        """What of a TYPE2 dataset's truth can't be compared with the output."""
+        """Return what of a TYPE2 dataset's truth can't be compared with the output."""
         if description.parameters.get("raw"):
             return []
         output = self._compared_output(description, model)
@@ -444,7 +444,7 @@ class ContentChecks:
         return [FieldError("/dataset", *problem)] if problem else []
 
     def _compared_output(self, description: JobDescription, model: str) -> TensorSpec | None:
-        """The output that is compared with the truth; None where it is not known here."""
+        """Return the output that is compared with the truth; None where it is not known here."""
         preprocessing = description.parameters.get("preprocessing")
         wish = preprocessing.get("output") if isinstance(preprocessing, dict) else None
         outputs = self._outputs(model) if description.runtime in ("ort", "openvino") else ()
@@ -541,7 +541,7 @@ class ContentChecks:
         return self._of(sha256, read, [])
 
     def _of(self, sha256: str, read: Callable[[Path], T], otherwise: T) -> T:
-        """What a content shows; ``otherwise`` where it can't be read here now."""
+        """Return what a content shows; ``otherwise`` where it can't be read here now."""
         if not self._thread.may_read:
             raise UnseenContent(f"the content of {sha256} was not looked into")
         try:
@@ -559,7 +559,7 @@ class ContentChecks:
         return self._of(sha256, read, b"")
 
     def _read_archive(self, sha256: str) -> str:
-        """What is wrong with an archive of a model and its data files; "" where nothing is."""
+        """Return what is wrong with an archive of a model and its data files; "" for nothing."""
 
         def read(path: Path) -> str:
             archive = _parts_of(path)
@@ -569,7 +569,7 @@ class ContentChecks:
         return self._fault(sha256, read)
 
     def _read_pair(self, sha256: str, suffix: str) -> tuple[TensorSpec, ...] | str:
-        """Inputs of an IR (.xml) or an ncnn model (.param), or what is wrong with it in words."""
+        """Return inputs of an IR (.xml) or ncnn model (.param), or what is wrong with it."""
 
         def read(path: Path) -> tuple[TensorSpec, ...]:
             weights_bytes = None
@@ -594,7 +594,7 @@ class ContentChecks:
             return _fault_of(error) or unknown
 
     def _read_genai(self, sha256: str) -> GenaiFolder | str | None:
-        """What the folder of a language model states, or what is wrong with it; None: unknown."""
+        """Return what a language model's folder states, or what is wrong with it; None: unknown."""
 
         def read(path: Path) -> GenaiFolder:
             return read_files(_parts_of(path, CONFIG), max_fields=_MAX_FIELDS)
@@ -606,7 +606,7 @@ class ContentChecks:
             return error.sentence if made_for_another else _fault_of(error) or None
 
     def _find_fault(self, sha256: str) -> str:
-        """Why a file is no ONNX model that a board would load, in words; "" where nothing is."""
+        """Return why a file is no ONNX model that a board would load, in words; "": it is one."""
 
         def read(path: Path) -> str:
             inspect(path, max_fields=_MAX_FIELDS)
@@ -621,14 +621,14 @@ class ContentChecks:
             return _fault_of(error)
 
     def _inputs(self, sha256: str) -> tuple[TensorSpec, ...]:
-        """Inputs of an ONNX file; none where it is no such file."""
+        """Return the inputs of an ONNX file; none where it is no such file."""
         return self._interface(sha256)[0]
 
     def _outputs(self, sha256: str) -> tuple[TensorSpec, ...]:
         return self._interface(sha256)[1]
 
     def _read_interface(self, sha256: str) -> Interface:
-        """Inputs and outputs of an ONNX file; none where it is no such file."""
+        """Return the inputs and outputs of an ONNX file; none where it is no such file."""
         unknown: Interface = ((), ())
         return self._of_onnx(sha256, partial(interface_of, max_fields=_MAX_FIELDS), unknown)
 
@@ -649,7 +649,7 @@ class ContentChecks:
             return unknown
 
     def _model_inputs(self, description: JobDescription, model: str) -> tuple[TensorSpec, ...]:
-        """Inputs of a model by the names that its engine gives them; none where not known."""
+        """Return a model's inputs by the names that its engine gives them; none where not known."""
         if description.runtime == "ort":
             return self._inputs(model)
         if description.runtime == "openvino":
@@ -666,7 +666,7 @@ class ContentChecks:
         return found if isinstance(found, str) else ""
 
     def _pair_inputs(self, sha256: str, suffix: str) -> tuple[TensorSpec, ...]:
-        """Inputs of an IR or of an ncnn model; none where they are not known here."""
+        """Return the inputs of an IR or of an ncnn model; none where they are not known here."""
         found = self._pair(sha256, suffix)
         return () if isinstance(found, str) else found
 
@@ -709,7 +709,7 @@ class ContentChecks:
         numbers: tuple[int, ...] | None,
         output: str,
     ) -> tuple[str, str] | None:
-        """What of a small dataset's classes the model can't give, and what is accepted."""
+        """Return what of a small dataset's classes the model can't give, and what is accepted."""
 
         def read(path: Path) -> tuple[str, str] | None:
             if path.stat().st_size > MAX_VALUES_BYTES:

@@ -60,7 +60,7 @@ class HeavyWork:
 
     @contextmanager
     def place(self, user_id: str) -> Iterator[Place]:
-        """A place for one request; taken before its body is read, so that what waits is bounded.
+        """Yield a place for one request, taken before its body is read: what waits is bounded.
 
         Raises:
             TooMuchHeavyWork: All places of the user are taken.

@@ -124,7 +124,7 @@ class EngineQueries(Protocol):
         ...
 
     def twin_age_s(self) -> float:
-        """Age of what is known of the boards; inf before the first answer."""
+        """Return the age of what is known of the boards; inf before the first answer."""
         ...
 
     def cluster_problem(self) -> str:

@@ -18,7 +18,7 @@ def _size(value: object) -> object:
 
 
 def _words(value: object) -> object:
-    """A list as the environment writes it: separated by commas."""
+    """Return a list as the environment writes it: separated by commas."""
     if isinstance(value, str):
         return tuple(word.strip() for word in value.split(",") if word.strip())
     return value

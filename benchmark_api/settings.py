@@ -962,7 +962,7 @@ def _said(
     tables: Mapping[str, object],
     config: str,
 ) -> str:
-    """One mistake as a line, never with the value: it may be a secret."""
+    """Return one mistake as a line, never with the value: it may be a secret."""
     location = error["loc"]
     path = tuple(map(str, location)) if isinstance(location, tuple) else ()
     name = ".".join(path[:3] if path[:1] == ("clusters",) else path[:1])

@@ -241,7 +241,7 @@ class _Run:
 
 
 def _inputs(given: Sequence[str]) -> Any:
-    """An archive's path, or the arrays of files that are named one by one."""
+    """Return an archive's path, or the arrays of files that are named one by one."""
     if len(given) == 1 and not _is_named(given[0]):
         path = expanded(given[0])
         return _read_file(path) if path.suffix == ".npy" else path

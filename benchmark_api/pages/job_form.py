@@ -237,7 +237,7 @@ def by_field(errors: Sequence[FieldError]) -> dict[str, list[str]]:
 
 @cache
 def fields() -> Mapping[str, JobField]:
-    """All fields of the form by name, in the order of the schema."""
+    """Return all fields of the form by name, in the order of the schema."""
     return {
         name: _field(name, schema) for name, schema in _properties().items() if name not in _IGNORED
     }
@@ -245,7 +245,7 @@ def fields() -> Mapping[str, JobField]:
 
 @cache
 def groups() -> Mapping[str, Sequence[JobField]]:
-    """The fields that are folded, by what they are about."""
+    """Return the fields that are folded, by what they are about."""
     known = fields()
     shown = {*COMMON, *MATRIX, "model", "benchmark_type"}
     named = {each for group in _GROUPS.values() for each in group}

@@ -341,7 +341,7 @@ def newest_log(benchmark_id: str, caller: Caller, context: Context) -> bytes:
 
 
 def whole_log(services: Services, attempt: Attempt) -> bytes:
-    """The log of an attempt so far, its first megabytes; empty where there is none."""
+    """Return the log of an attempt so far, its first megabytes; empty where there is none."""
     found = bytearray()
     while len(found) < MAX_LOG_BYTES:
         try:

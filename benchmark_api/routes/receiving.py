@@ -304,7 +304,7 @@ def _encoded(texts: Mapping[str, bytes]) -> Iterable[tuple[bytes, bytes]]:
 async def _parse(
     request: Request, form: _Form, max_bytes: int, limit: str
 ) -> Mapping[str, ReceivedFile]:
-    """The form's files, by field where each has a field of its own."""
+    """Return the form's files, by field where each has a field of its own."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not boundary:

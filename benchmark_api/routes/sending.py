@@ -62,7 +62,7 @@ def stored_file(request: Request, services: Services, sha256: str, name: str) ->
 
 
 def inline(request: Request, data: bytes, name: str) -> Response:
-    """Content that is no file, as a download."""
+    """Return content that is no file, as a download."""
     tag = f'"{hashlib.sha256(data).hexdigest()}"'
     part = _wanted(request, len(data), tag)
     if part is not None and not part:

@@ -216,7 +216,7 @@ class UploadAuthorizer:
 
 
 def _is_open(attempt: Attempt) -> bool:
-    """Whether results of an attempt are wanted; also of one that was only given up for lost."""
+    """Return whether results of an attempt are wanted, also of one that was given up for lost."""
     return attempt.state in LIVE_ATTEMPTS or attempt.takes_late_result
 
 
@@ -235,7 +235,7 @@ def _authorizer_of(
 
 
 def _find(context: Context, job: str, token: str | None) -> Attempt | None:
-    """The attempt that a path names: by its job's id, or by its benchmark's.
+    """Return the attempt that a path names: by its job's id, or by its benchmark's.
 
     Of a benchmark's attempts it is the one of the token, otherwise the newest.
     """
@@ -255,7 +255,7 @@ def _find(context: Context, job: str, token: str | None) -> Attempt | None:
 def _admitted(
     context: Context, job: str, token: str | None, request: Request, filename: str | None
 ) -> Attempt | None:
-    """The attempt; None where this very file of it is safe already and nothing is left to do."""
+    """Return the attempt; None where this very file of it is safe, and nothing is left to do."""
     attempt = _find(context, job, token)
     known = attempt is not None and token is not None and is_upload_token(attempt, token)
     if attempt is not None and known and filename is not None:
@@ -392,7 +392,7 @@ def _budget(context: Context, attempt: Attempt) -> UploadBudget | None:
 
 
 def _report(context: Context, received: Sequence[ReceivedFile]) -> dict[str, object] | None:
-    """The parsed report among the files, if it is there.
+    """Return the parsed report among the files, if it is there.
 
     Raises:
         InvalidInput: It is no JSON object, or far too long.

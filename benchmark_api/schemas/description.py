@@ -692,7 +692,7 @@ _VERBS = {"TYPE2": "measure accuracy", "TYPE3": "train", "GENAI": "run language 
 
 
 def _about_type(description: JobDescriptionIn) -> list[FieldError]:
-    """A type of Edgeyard's own that its engine does not offer."""
+    """Refuse a type of Edgeyard's own that its engine does not offer."""
     kind, engine = description.benchmark_type, ENGINES.get(description.runtime)
     if engine is None or kind not in STANDARD_TYPES or kind in engine.types:
         return []
@@ -702,7 +702,7 @@ def _about_type(description: JobDescriptionIn) -> list[FieldError]:
 
 
 def _about_generation(description: JobDescriptionIn) -> list[FieldError]:
-    """A request to a language model that no model can take."""
+    """Refuse a request to a language model that no model can take."""
     if description.benchmark_type != "GENAI":
         return []
     try:
@@ -717,7 +717,7 @@ def _about_generation(description: JobDescriptionIn) -> list[FieldError]:
 
 
 def _about_ncnn(description: JobDescriptionIn) -> list[FieldError]:
-    """Two switches of one thing."""
+    """Refuse two switches of one thing."""
     stated = description.parameters
     if description.runtime != "ncnn" or not (stated.get("fp16") is stated.get("bf16") is True):
         return []
@@ -736,7 +736,7 @@ def unused_fields(benchmark_type: object, *, keep_outputs: bool) -> frozenset[st
 
 
 def _unused(description: JobDescriptionIn) -> list[FieldError]:
-    """What would be ignored, of the fields that no other rule is about."""
+    """Return what would be ignored, of the fields that no other rule is about."""
     found = []
     kind = description.benchmark_type
     unused = unused_fields(kind, keep_outputs=description.keep_outputs)
@@ -769,7 +769,7 @@ def _unused(description: JobDescriptionIn) -> list[FieldError]:
 
 
 def _about_soak(description: JobDescriptionIn) -> list[FieldError]:
-    """What can't be combined with a soak, and a window that it does not have."""
+    """Refuse what can't be combined with a soak, and a window that it does not have."""
     soak, window = description.soak, description.soak_window
     if soak is None:
         if window == DEFAULT_SOAK_WINDOW_S:
@@ -806,7 +806,7 @@ def _about_soak(description: JobDescriptionIn) -> list[FieldError]:
 
 
 def _about_concurrency(description: JobDescriptionIn) -> list[FieldError]:
-    """What can't be combined with callers at the same time."""
+    """Refuse what can't be combined with callers at the same time."""
     if not description.concurrency:
         return []
     if description.benchmark_type != "TYPE1":
@@ -838,7 +838,7 @@ LOAD_FIELDS = ("load", "load_bound", "load_percentile", "load_duration", "load_r
 
 
 def _about_load(description: JobDescriptionIn) -> list[FieldError]:
-    """What can't be combined with a load by LoadGen's rules, and what is missing."""
+    """Refuse what can't be combined with a load by LoadGen's rules, and what is missing."""
     kind = description.load
     stated = [
         name
@@ -894,7 +894,7 @@ def _about_load(description: JobDescriptionIn) -> list[FieldError]:
 
 
 def _about_count(description: JobDescriptionIn) -> list[FieldError]:
-    """What can't be combined with several boards."""
+    """Refuse what can't be combined with several boards."""
     if description.count == 1:
         return []
     one_board = "names one board, and count asks for several"
@@ -919,7 +919,7 @@ def _about_count(description: JobDescriptionIn) -> list[FieldError]:
 
 
 def _left_to_nomad(description: JobDescriptionIn) -> list[FieldError]:
-    """What a schedule can't have whose runs Nomad starts by itself."""
+    """Refuse what a schedule can't have whose runs Nomad starts by itself."""
     cron = description.cron
     if cron is None:
         return [FieldError("/cron_by", "has no effect without a cron", "a cron, or no cron_by")]
@@ -934,7 +934,7 @@ def _left_to_nomad(description: JobDescriptionIn) -> list[FieldError]:
 
 
 def _cron_problems(cron: str) -> list[FieldError]:
-    """What Nomad refuses in a crontab, or reads in another way than Edgeyard."""
+    """Return what Nomad refuses in a crontab, or reads in another way than Edgeyard."""
     fields = [field.split(",") for field in cron.split()]
     if any(_CRON_PART.fullmatch(part) is None for field in fields for part in field):
         accepted = "*, numbers, three-letter names, ranges, lists, and steps of * or numbers"
@@ -953,7 +953,7 @@ def _cron_problems(cron: str) -> list[FieldError]:
 
 
 def _about_outputs(description: JobDescriptionIn) -> list[FieldError]:
-    """What can't be combined with keeping the model's outputs."""
+    """Refuse what can't be combined with keeping the model's outputs."""
     if not description.keep_outputs:
         return []
     if description.benchmark_type != "TYPE1":
@@ -1005,7 +1005,7 @@ def parse_description(tree: Mapping[str, object]) -> JobDescriptionIn:
 
 
 def _absent(tree: Mapping[str, object]) -> list[FieldError]:
-    """What is needed under either of two names and is there under none."""
+    """Return what is needed under either of two names and is there under none."""
     needed = {("model", "model_url"): _NO_MODEL, ("target", "target_uid"): _NO_TARGET}
     return [
         error for names, error in needed.items() if all(tree.get(name) is None for name in names)

@@ -420,7 +420,7 @@ def ratio_of(row: Record, reference: Record) -> tuple[float | None, float | None
 
 
 def _measured(row: Record) -> MeasuredNumber | None:
-    """A row's number with its errors; None where its run states no interval."""
+    """Return a row's number with its errors; None where its run states no interval."""
     from edgeyard.scheduler.prediction.repeatability import (
         RunVariation,
         VariationSource,

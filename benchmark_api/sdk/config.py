@@ -103,7 +103,7 @@ def _by_file(
     profiles: list[_Layer | None],
     tops: list[_Layer],
 ) -> list[_Layer]:
-    """The folder's file before the user's; in each, the profile before the top of the file."""
+    """Return the folder's file before the user's; in each, the profile before its top."""
     ordered: list[_Layer] = []
     for position in range(len(files)):
         of_profile = profiles[position] if profiles else None

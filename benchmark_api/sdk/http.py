@@ -392,7 +392,7 @@ def _json(response: httpx.Response) -> Json:
 
 
 def _retry_after_s(header: str | None) -> float | None:
-    """Seconds or a date (RFC 9110, 10.2.3), at most a day; None: neither."""
+    """Return stated seconds, or those until a stated date (RFC 9110, 10.2.3), at most a day."""
     if not header or len(header) > _MAX_RETRY_AFTER:
         return None
     try:

@@ -323,7 +323,7 @@ def _items(value: object) -> list[object]:
 
 
 def _local(name: str, value: object, base: Path) -> Path | None:
-    """The file that is meant; None where it is something that the server has to find."""
+    """Return the file that is meant; None where it is something that the server has to find."""
     if isinstance(value, Mapping) or _is_url(value):
         return None
     if not isinstance(value, str | Path):

@@ -172,7 +172,7 @@ def _time_problems(description: JobDescription, now: datetime) -> list[FieldErro
 
 
 def _schedule_problems(body: JobDescriptionIn, services: Services) -> list[FieldError]:
-    """What a schedule can't have here whose runs Nomad starts by itself."""
+    """Return what a schedule can't have here whose runs Nomad starts by itself."""
     if body.cron_by == "edgeyard":
         return []
     kind = services.settings.cluster.kind
@@ -200,7 +200,7 @@ def _schedule_problems(body: JobDescriptionIn, services: Services) -> list[Field
 
 
 def _url_problems(description: JobDescription, services: Services) -> list[FieldError]:
-    """What can be said of URLs without asking a name server."""
+    """Return what can be said of URLs without asking a name server."""
     urls = [("/model_url", description.model_url)]
     urls += [
         (f"/dataset_urls/{index}", each) for index, each in enumerate(description.dataset_urls)

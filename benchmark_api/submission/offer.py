@@ -267,7 +267,7 @@ class Offer:
         return [FieldError(where, reason, f"one of {', '.join(sorted(offered))}")]
 
     def _uids(self, description: JobDescription) -> Collection[str]:
-        """Boards of the family, or the one that is named."""
+        """Return boards of the family, or the one that is named."""
         return (
             self._kinds[description.family]
             if description.target_uid is None
@@ -312,7 +312,7 @@ class Offer:
         return []
 
     def _meeting(self, family: str, each: Constraint) -> frozenset[str]:
-        """Boards of the family that meet the constraint now, or may once their host reports it."""
+        """Return the family's boards that meet the constraint, or may once their host reports."""
         joined = self._joined()
         with self._lock:
             if joined is not self._published or len(self._may_meet) > _REMEMBERED:
@@ -486,7 +486,7 @@ class Offer:
         return any(compare(each, operator, value) for each in values)
 
     def _values(self, family: str, uid: str | None, attribute: str) -> Collection[AttributeValue]:
-        """The attribute's, of a family or of one board of it."""
+        """Return an attribute's values of a family, or of one board of it."""
         uids = self._kinds[family]
         if attribute == _UID:
             return uids.keys() if uid is None else (uid,)
@@ -547,7 +547,7 @@ def _wanted_provider(description: JobDescription) -> tuple[str, str | None]:
 
 
 def _is_published(attribute: str) -> bool:
-    """Whether hosts publish the attribute once for a board, and not from second to second."""
+    """Return whether hosts publish the attribute once for a board, not from second to second."""
     return not (attribute == _UID or attribute in _OF_KIND or attribute.startswith(_CHANGING))
 
 
@@ -656,7 +656,7 @@ def _cores_text(cores: int) -> str:
 
 
 def _listed(attribute: str, values: Collection[AttributeValue]) -> str:
-    """Values of an attribute, each once; memory is in bytes, as constraints compare it."""
+    """Return an attribute's values, each once; memory is in bytes, as constraints compare it."""
     numbers = sorted({value for value in values if isinstance(value, int)})
     if numbers and attribute not in SIZES_IN_BYTES:
         return " or ".join(map(str, numbers))

@@ -143,7 +143,7 @@ def _still_there(files: FileStore, file: BenchmarkFile, *, of_retry: str | None)
 
 
 def _reads(description: JobDescription, role: FileRole) -> bool:
-    """Whether a description has a file of this role; another type than before may not."""
+    """Return whether a description has a file of this role; another type than before may not."""
     if role is FileRole.DATASET:
         return description.dataset is not None or bool(description.dataset_urls)
     return role is not FileRole.ODT_CONFIG or description.odt_config is not None

@@ -46,7 +46,7 @@ def affordable(
     max_run_s: float,
     tariff: Tariff,
 ) -> tuple[Sequence[Charge], Mapping[str, Balance]]:
-    """What attempts that are made now would reserve; the accounts stay as they are until the end.
+    """Return what attempts that are made now would reserve, while accounts stay as they are.
 
     An attempt is left out if its user's account, or their group, can't pay it: there are too few
     credits for the maximum that it can cost, or too many benchmarks on boards. Earlier ones take

@@ -230,7 +230,7 @@ class Claims:
         return silent_s > self._grace_s or failing_s > max(self._timeout_s, self._grace_s)
 
     def _next(self) -> _Claim | None:
-        """The first that is due, of a host that is not being asked already."""
+        """Return the first that is due, of a host that is not being asked already."""
         now_s = self._clock.monotonic_s()
         busy = {claim.host for claim in self._claims.values() if claim.running}
         for claim in self._claims.values():
@@ -358,7 +358,7 @@ class _Fetch:
     hear: Callable[[], object]
 
     def report(self) -> Mapping[str, object]:
-        """The report; a ValueError or InvalidInput where it is not one of this attempt."""
+        """Return the report; a ValueError or InvalidInput where it is not one of this attempt."""
         attempt = self.attempt
         data = bytearray()
         for block in self._blocks(REPORT):
@@ -377,7 +377,7 @@ class _Fetch:
         return report
 
     def file(self, name: str, sha256: str | None) -> StoredFile:
-        """One file, in the file store; a ValueError where its hash is another one."""
+        """Return one file, in the file store; a ValueError where its hash is another one."""
         writer = self.files.writer(self.limit_bytes, urgent=True)
         digest = hashlib.sha256()
         try:
@@ -405,7 +405,7 @@ class _Fetch:
 
 
 def _listed(report: Mapping[str, object]) -> Iterator[tuple[str, str | None]]:
-    """Names and hashes of a result's files; raises ValueError for what no runner writes."""
+    """Yield the names and hashes of a result's files; ValueError for what no runner writes."""
     files = report.get("files")
     entries = files if isinstance(files, list) else []
     if len(entries) > MAX_KEPT_FILES:

@@ -570,7 +570,7 @@ class Reconciler:
         return self._elapsed_s(attempt, "reported", attempt.result_at) >= END_GRACE_S
 
     def _board_fault(self, attempt: Attempt, job: JobState) -> Failure | None:
-        """Why its board is not to be waited for; a task may not notice that its board is gone."""
+        """Return why its board is not waited for; a task may not notice that its board is gone."""
         uid = job.target_uid or attempt.target_uid
         if uid and attempt.binding is Binding.LOOSE and self._is_forbidden(uid):
             return Failure(

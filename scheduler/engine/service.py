@@ -498,7 +498,7 @@ class Engine:
         return self._parts.refresher.twin.comparison()
 
     def twin_age_s(self) -> float:
-        """Age of what is known of the boards; inf before the first answer. Any thread."""
+        """Return the age of what is known of boards; inf before the first answer. Any thread."""
         return self._parts.refresher.twin.age_s(self._parts.clock.now())
 
     def cluster_problem(self) -> str:

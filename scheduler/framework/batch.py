@@ -293,7 +293,7 @@ class Pairs:
         return slice(int(self.starts[row]), int(self.starts[row + 1]))
 
     def at(self, row: int, board: int) -> int | None:
-        """Index of a pair; None where it is none."""
+        """Return the index of a pair; None where it is none."""
         start, end = int(self.starts[row]), int(self.starts[row + 1])
         found = start + int(np.searchsorted(self.boards[start:end], board))
         return found if found < end and self.boards[found] == board else None
@@ -587,7 +587,7 @@ def numbered(values: Iterable[_Value]) -> tuple[dict[_Value, int], NDArray[np.in
 
 
 def family_numbers(batch: Batch) -> tuple[Mapping[str, int], NDArray[np.intp]]:
-    """Numbers of the boards' families, from 0; and shape (boards,), each board's."""
+    """Return the numbers of the boards' families, from 0; and shape (boards,), each board's."""
     return batch.derived(_family_numbers)
 
 
@@ -653,7 +653,7 @@ def exceeds(required: NDArray[np.int64], offered: NDArray[np.int64]) -> NDArray[
 
 
 def has_family(batch: Batch, family: str) -> NDArray[np.bool_]:
-    """Shape (boards,): boards of the family."""
+    """Return which boards are of the family, shape (boards,)."""
     numbers, of_board = family_numbers(batch)
     return np.equal(of_board, numbers.get(family, -1))
 
@@ -675,25 +675,25 @@ def other_families(batch: Batch) -> NDArray[np.bool_]:
 
 
 def has_engine(batch: Batch, engine: str) -> NDArray[np.bool_]:
-    """Shape (boards,): boards with the engine."""
+    """Return which boards have the engine, shape (boards,)."""
     column = batch.snapshot.engines.get(engine)
     return np.zeros(batch.shape[1], dtype=bool) if column is None else column
 
 
 def supports(batch: Batch, engine: str, kind: BenchmarkType) -> NDArray[np.bool_]:
-    """Shape (boards,): boards whose engine lists the benchmark type."""
+    """Return on which boards the engine lists the benchmark type, shape (boards,)."""
     column = batch.snapshot.supports.get((engine, kind.value))
     return np.zeros(batch.shape[1], dtype=bool) if column is None else column
 
 
 def lacks_declaration(batch: Batch, engine: str, kind: BenchmarkType) -> NDArray[np.bool_]:
-    """Shape (boards,): boards whose engine lists the benchmark type and does not declare it."""
+    """Return on which boards the engine lists the type and does not declare it, (boards,)."""
     column = batch.snapshot.undeclared.get((engine, kind.value))
     return np.zeros(batch.shape[1], dtype=bool) if column is None else column
 
 
 def is_board(batch: Batch, target_uid: str | None) -> NDArray[np.bool_]:
-    """Shape (boards,): the board of that name; all of them for None."""
+    """Return which board has that name, shape (boards,); None means all of them."""
     if target_uid is None:
         return np.ones(batch.shape[1], dtype=bool)
     found: NDArray[np.bool_] = np.arange(batch.shape[1]) == batch.row_of_uid.get(target_uid, NO_ROW)
@@ -713,7 +713,7 @@ class AttributeColumn:
     index: NDArray[np.intp]
 
     def meets(self, constraint: Constraint | Affinity) -> NDArray[np.bool_]:
-        """Shape (boards,): boards where it meets the constraint."""
+        """Return on which boards the attribute meets the constraint, shape (boards,)."""
         verdicts = [
             meets(constraint.attribute, value, constraint.operator, constraint.value)
             for value in self.values

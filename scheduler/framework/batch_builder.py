@@ -116,7 +116,7 @@ def build_batch(
 
 
 def _firsts(class_of_job: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Shape (classes,): the first job of each class."""
+    """Return the first job of each class, shape (classes,)."""
     highest = np.maximum.accumulate(class_of_job)
     is_first = np.ones(len(highest), dtype=np.bool_)
     np.greater(highest[1:], highest[:-1], out=is_first[1:])
@@ -131,7 +131,7 @@ def _predictions_expired(
     knowledge: Knowledge,
     wait_s: float,
 ) -> NDArray[np.bool_]:
-    """Shape (jobs,): who states a bound, and has waited until predictions no longer count.
+    """Return who states a bound and has waited until predictions do not count, shape (jobs,).
 
     That is after ``wait_s``, and after half of the time to the deadline at the latest: a benchmark
     is tried while it can still be in time.
@@ -178,7 +178,7 @@ def kind_of(each: PendingBenchmark) -> RunKind:
 
 
 def _shuffled(uids: tuple[str, ...], seed: int) -> NDArray[np.intp]:
-    """Rows of boards in an order that depends on the seed and the names alone.
+    """Return the rows of boards in an order that depends on the seed and the names alone.
 
     Sorted by a hash of seed and name: a board that comes or goes leaves the others' order alone.
     """

@@ -238,7 +238,7 @@ class Policy:
 
 
 def built_in_policies() -> tuple[str, ...]:
-    """Names of the policies that Edgeyard brings."""
+    """Return the names of the policies that Edgeyard brings."""
     return tuple(sorted(path.stem for path in _BUILT_IN.glob("*.toml")))
 
 

@@ -238,7 +238,7 @@ class Registry:
         return plugin
 
     def _place(self, choice: ScorerChoice) -> tuple[Factory, str] | None:
-        """What makes a scorer that a policy brings itself, and its source; None: it has a name."""
+        """Return what makes a scorer that a policy brings, and its source; None: it has a name."""
         where = choice.file or choice.url
         if where is None:
             return None

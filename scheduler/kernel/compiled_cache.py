@@ -77,7 +77,7 @@ def _source(module: ModuleType) -> bytes:
 
 
 def _imported(source: str) -> Iterator[str]:
-    """Names of the modules that a source may import; some are functions or classes."""
+    """Return the names of the modules that a source may import; some are functions or classes."""
     for package, names, module in _IMPORTS.findall(source):
         if module:
             yield module

@@ -472,7 +472,7 @@ class Encoder:
 
 
 def raw(batch: Batch, rows: Rows, boards: Rows, columns: Sequence[str]) -> Mapping[str, Floats]:
-    """Values of pairs before they are normalised, for fitting ``mean`` and ``scale``."""
+    """Return the values of pairs before they are normalised, for fitting ``mean`` and ``scale``."""
     found = {}
     view = View(batch, rows, boards)
     for name in columns:

@@ -29,7 +29,7 @@ _DURATION_UNITS = {
 
 
 def duration_s(value: object) -> float:
-    """Seconds of ``900``, ``"15 min"`` or ``"1.5 h"``.
+    """Return the seconds of ``900``, ``"15 min"`` or ``"1.5 h"``.
 
     Raises:
         ValueError: It is no duration or negative; the message says so.

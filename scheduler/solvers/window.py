@@ -171,7 +171,7 @@ def deadlines_s(batch: Batch, classes: NDArray[np.intp]) -> NDArray[np.float64]:
 
 
 def _seconds(batch: Batch, pairs: Pairs) -> NDArray[np.float64]:
-    """Expected run times; where nothing is known, the stated bound, or the same for all."""
+    """Return expected run times; where nothing is known, the stated bound, or the same for all."""
     expected = np.exp(past_pairs(batch, pairs).run_time_parts().location)
     bound = batch.user_times_s[pairs.rows]
     expected = np.where(np.isnan(expected), bound, np.fmin(expected, bound))

@@ -402,7 +402,7 @@ def _stored_series(row: Row) -> StoredSeries:
 
 
 def _life(saved: Benchmark, names: Sequence[str] = _LIFE) -> Row:
-    """Values of `_saving`, for a benchmark whose version is the next one."""
+    """Return the values of `_saving`, for a benchmark whose version is the next one."""
     row = benchmark_row(saved)
     values = {name: row[name] for name in names}
     return {**values, "id": saved.benchmark_id, "was": saved.version - 1}
@@ -479,7 +479,7 @@ def _has_verdict(verdict: str) -> ColumnElement[bool]:
 def _page_keys(
     which: BenchmarkFilter, limit: int, after: tuple[datetime, str] | None, skip: int
 ) -> Select[Any] | None:
-    """Time and id of a page's rows; None where the filter asks for no status at all.
+    """Return the time and id of a page's rows; None where the filter asks for no status at all.
 
     One branch a status: each walks its own index in page order and ends after ``limit`` rows,
     where ``status IN (…)`` would read and sort everything that matches.

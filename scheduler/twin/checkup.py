@@ -14,7 +14,7 @@ _MAX_SHOWN = 20  # of each kind
 def board_findings(
     expected: Sequence[Board], unknown_devices: str, hosts: Sequence[Host]
 ) -> Iterator[Finding]:
-    """Boards that are missing, unknown, other than expected, or not well.
+    """Return boards that are missing, unknown, other than expected, or not well.
 
     Args:
         unknown_devices: What is done with unknown ones: ``deny``, ``warn`` or ``allow``.

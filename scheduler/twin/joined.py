@@ -376,7 +376,7 @@ def _limit_engines(
 
 
 def _conflicts(boards: Sequence[Board], uids: Sequence[str]) -> NDArray[np.bool_] | None:
-    """Shape (boards, boards), or None when no two boards share cores."""
+    """Return which boards share cores, shape (boards, boards); None where no two do."""
     if not any(board.shares_with for board in boards):
         return None
     row = {uid: index for index, uid in enumerate(uids)}

@@ -22,7 +22,7 @@ def boards(services: Services) -> list[Board]:
 
 
 def families(services: Services) -> dict[str, JsonObject]:
-    """Families that have a board, by name."""
+    """Return families that have a board, by name."""
     facts = known_families()
     found: dict[str, JsonObject] = {}
     for name in sorted({each.family for each in boards(services)}):
@@ -37,7 +37,7 @@ def families(services: Services) -> dict[str, JsonObject]:
 
 
 def engines(services: Services) -> dict[str, JsonObject]:
-    """Engines that a board offers, by name."""
+    """Return engines that a board offers, by name."""
     found: dict[str, JsonObject] = {}
     for name in sorted({engine.name for each in boards(services) for engine in each.engines}):
         built_in = BUILT_IN.get(name)
@@ -53,7 +53,7 @@ def engines(services: Services) -> dict[str, JsonObject]:
 
 
 def registered(found: Sequence[Registration]) -> dict[str, JsonObject]:
-    """Families or engines that users registered, by name."""
+    """Return families or engines that users registered, by name."""
     return {each.name: {"id": each.name, "name": each.name, **each.body} for each in found}
 
 

@@ -200,7 +200,7 @@ def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
 
 
 def summary(services: Services, benchmark: Benchmark) -> JsonObject:
-    """One benchmark in a list, and the whole of what the client asks of one."""
+    """Return one benchmark in a list, and the whole of what the client asks of one."""
     description = benchmark.description
     return {
         "id": benchmark.benchmark_id,

@@ -203,7 +203,7 @@ def placement_problem(evaluation: Json) -> str:
 
 
 def _was_stopped(allocation: Json, events: Sequence[Json]) -> bool:
-    """Whether the stop ended it: what had ended before is not changed by a stop that follows."""
+    """Return whether the stop ended it: a later stop does not change what had ended."""
     if allocation.get("DesiredStatus") != "stop" or _was_preempted(allocation):
         return False
     if allocation.get("ClientStatus") == "lost":
@@ -213,7 +213,7 @@ def _was_stopped(allocation: Json, events: Sequence[Json]) -> bool:
 
 
 def _was_moved(allocation: Json) -> bool:
-    """Whether an operator drained its host or stopped the allocation: Nomad marks the two alike."""
+    """Return whether an operator drained its host or stopped it: Nomad marks the two alike."""
     transition = allocation.get("DesiredTransition")
     return allocation.get("DesiredDescription") == "alloc is being migrated" or (
         isinstance(transition, Mapping) and transition.get("Migrate") is True

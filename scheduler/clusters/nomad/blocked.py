@@ -67,7 +67,7 @@ class BoardMatcher:
 
 
 def _of_idle(condition: Condition) -> bool:
-    """Whether it is met by the progress of a board that does nothing, and so waits for one."""
+    """Return whether the progress of a board that does nothing meets it, so that it waits."""
     return condition.attribute == PROGRESS and compare(0, condition.operator, condition.value)
 
 

@@ -317,7 +317,7 @@ class NomadClient:
         return [str(each["Path"]).removeprefix(prefix) for each in found]
 
     def nodes_index(self) -> int:
-        """Index of the last change of any node."""
+        """Return the index of the last change of any node."""
         return self._get("/v1/nodes", {"per_page": "1"}, json.loads)[1]
 
     def nodes(self, read: Callable[[bytes], T]) -> tuple[T, int]:

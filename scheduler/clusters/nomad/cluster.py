@@ -452,12 +452,12 @@ class NomadCluster(Cluster, NodeSource):
         return of_start_to_come(job_id, starts_at - self._nomads_lead(), self._now())
 
     def _nomads_lead(self) -> timedelta:
-        """How far Nomad's clock is ahead of the server's; what may be a second's error is none."""
+        """Return how far Nomad's clock is ahead of the server's; 0 where that may be an error."""
         offset_s = self._client.clock_offset_s
         return timedelta(seconds=round(offset_s) if abs(offset_s) > MIN_CLOCK_OFFSET_S else 0)
 
     def _by_nomads_clock(self, job: Json) -> Json:
-        """The job with its start at the same moment by the clock of Nomad, which makes it."""
+        """Return the job with its start at the same moment by Nomad's clock, which makes it."""
         periodic, lead = job.get("Periodic"), self._nomads_lead()
         specs = periodic.get("Specs") if isinstance(periodic, Mapping) else None
         if not lead or not isinstance(periodic, Mapping) or not isinstance(specs, list):
@@ -517,12 +517,12 @@ class NomadCluster(Cluster, NodeSource):
 
 
 def _root_of(job: Json) -> str:
-    """Id under which an attempt knows a job."""
+    """Return the id under which an attempt knows a job."""
     return job_of_attempt(str(job["ID"]))
 
 
 def _root(allocation: Json) -> str:
-    """Id under which an attempt knows the job of an allocation."""
+    """Return the id under which an attempt knows the job of an allocation."""
     return job_of_attempt(str(allocation.get("JobID")))
 
 
