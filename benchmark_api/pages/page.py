@@ -310,6 +310,8 @@ class _Environment(jinja2.Environment):
             return value
         if type(value) is str and not _has_special(value):
             return value
+        if type(value) is int:
+            return str(value)
         return escape(value)
 
 
@@ -445,6 +447,7 @@ def type_text(benchmark_type: str) -> str:
     return benchmark_type if measures == benchmark_type else f"{benchmark_type}: {measures}"
 
 
+@lru_cache(maxsize=4096)  # pages that are open show the same times again and again
 def when(time: datetime | None, missing: str = "–") -> Markup | str:
     """Return a time in UTC, with its zone, as a ``<time>``."""
     if time is None:
