@@ -256,16 +256,20 @@ def hold(
         raise Conflict(f"{benchmark_id} is {benchmark.status.value}: only pending ones can be held")
     if benchmark.held == held:
         return benchmark
+    waiting = waiting_reasons.held(by, reason) if held else None  # the next cycle finds another
     saved = uow.benchmarks.save(
         replace(
             benchmark,
             held=held,
+            waiting=waiting,
             stopped_by=by if held else None,
             stopped_reason=(reason or None) if held else None,
         )
     )
     kind = "benchmark.held" if held else "benchmark.released"
     _log(uow, saved, now, kind, {"by": by})
+    if waiting is not None:
+        _log_waiting(uow, saved, now, waiting)
     return saved
 
 
@@ -325,14 +329,18 @@ def wait(
     )
     for benchmark, (before, waiting, _) in zip(saved, news, strict=True):
         if before.waiting is None or before.waiting.reason is not waiting.reason:
-            data = {"reason": waiting.reason.value, "sentence": waiting.sentence}
-            _log(uow, benchmark, now, "benchmark.waiting", data)
+            _log_waiting(uow, benchmark, now, waiting)
     saved_by_id = {benchmark.benchmark_id: benchmark for benchmark in saved}
     return [
         saved_by_id.get(benchmark.benchmark_id, benchmark)
         for benchmark, _, _ in reasons
         if benchmark.benchmark_id in unchanged
     ]
+
+
+def _log_waiting(uow: UnitOfWork, benchmark: Benchmark, now: datetime, waiting: WaitReason) -> None:
+    data = {"reason": waiting.reason.value, "sentence": waiting.sentence}
+    _log(uow, benchmark, now, "benchmark.waiting", data)
 
 
 def unavailable(

@@ -462,6 +462,24 @@ def test_the_owner_holds_releases_raises_and_cancels(api: Api) -> None:
     assert "repeats" in browser.get(answer.headers["location"]).text
 
 
+def test_the_queue_shows_a_hold_before_the_next_cycle(api: Api) -> None:
+    benchmark_id = api.submit()
+    api.engine.order = (benchmark_id,)
+    browser, where = as_(api, "alice"), f"/ui/benchmarks/{benchmark_id}"
+    try:
+        browser.post(f"{where}/hold", where, reason="lunch")
+        held = browser.get("/ui/queue").text
+        assert "held by alice: lunch" in held
+        assert f"{where}/release" in held
+        assert f"{where}/hold" not in held
+        browser.post(f"{where}/release", where)
+        released = browser.get("/ui/queue").text
+        assert "held by alice" not in released
+        assert f"{where}/hold" in released
+    finally:
+        api.engine.order = ()
+
+
 def all_pages(api: Api, benchmark_id: str) -> list[str]:
     return [
         *("/ui", "/ui/boards", "/ui/boards/rpi4b-0001-0001", "/ui/queue", "/ui/benchmarks"),
