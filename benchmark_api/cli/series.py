@@ -177,10 +177,15 @@ def show_series(
     else:
         show(*_table(rows))
         _show_changes([as_json(each) for each in found.changes], found.watched)
+    if found.failed:
+        session.report(
+            f"{len(found.failed)} failed meanwhile: `edgeyard list --status failed` shows why"
+        )
     if found.truncated:
         session.report(f"the newest {len(rows)} results; --since shows fewer")
     if plot is not None:
-        draw_series(rows, series, plot, [as_json(each) for each in found.changes])
+        changes, failed = ([as_json(one) for one in each] for each in (found.changes, found.failed))
+        draw_series(rows, series, plot, changes, failed)
         session.report(f"wrote {plot}")
 
 
@@ -265,8 +270,16 @@ def _table(rows: Sequence[Row]) -> list[RenderableType]:
     return parts
 
 
-def draw_series(rows: Sequence[Row], lineage: str, path: Path, changes: Sequence[Row] = ()) -> None:
+def draw_series(
+    rows: Sequence[Row],
+    lineage: str,
+    path: Path,
+    changes: Sequence[Row] = (),
+    failed: Sequence[Row] = (),
+) -> None:
     """Draw the primary metric of each result over time, with its interval, a line for each board.
+
+    What failed is a cross on the axis of time.
 
     Raises:
         InvalidInput: There are several primary metrics, which have no common axis.
@@ -280,4 +293,4 @@ def draw_series(rows: Sequence[Row], lineage: str, path: Path, changes: Sequence
     if metric is None:
         raise InvalidInput.at("--plot", "several metrics have no common axis", "one, by --type")
     check_matplotlib()
-    plot_figure(history_figure(rows, metric, lineage, changes), path)
+    plot_figure(history_figure(rows, metric, lineage, changes, failed), path)

@@ -18,6 +18,7 @@ _TIMES = ((600, "%m-%d %H:%M:%S"), (2 * 86_400, "%m-%d %H:%M"))
 
 _LEGEND = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
 """What the shape of a marker means, by the verdict that it shows."""
+_FAILED = "cross on the axis: failed, without a number"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,7 @@ class LineFigure:
         axis: What the values are.
         series: At least one with a point, or the drawing is empty.
         marks: Numbered from left to right and described below the drawing.
+        failures: Runs that failed: crosses on the horizontal axis.
         warm_up_until: End of the part of a run that does not count; None: there is none.
         steps: Whether a value holds until the next point, as in a distribution.
         dots: Whether each point has a marker.
@@ -68,6 +70,7 @@ class LineFigure:
     axis: Axis
     series: Sequence[Series]
     marks: Sequence[Mark] = ()
+    failures: Sequence[Mark] = ()
     warm_up_until: float | None = None
     steps: bool = False
     dots: bool = True
@@ -82,7 +85,7 @@ class LineFigure:
     def x_scale(self) -> Scale:
         """The horizontal axis."""
         places = [sample.x for each in self.series for sample in each.samples]
-        places += [mark.x for mark in self.marks]
+        places += [mark.x for mark in (*self.marks, *self.failures)]
         if self.is_over_time and places:
             low, high = min(places), max(places)
             return Scale(low=low, high=high) if high > low else Scale(low=low - 60, high=low + 60)
@@ -133,7 +136,8 @@ class LineFigure:
     def legend(self) -> list[str]:
         """What the shapes of markers mean, as far as they occur."""
         verdicts = {sample.verdict for each in self.series for sample in each.samples}
-        return [words for verdict, words in _LEGEND.items() if verdict in verdicts]
+        words = [words for verdict, words in _LEGEND.items() if verdict in verdicts]
+        return [*words, _FAILED] if self.failures else words
 
     def labelled(self, series: Series) -> Sample:
         """Return the point of a series at which its name belongs: the last, or the median."""

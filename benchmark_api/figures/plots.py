@@ -245,6 +245,9 @@ def _remarks(axes: Any, figure: LineFigure) -> None:
     places, scale = [mark.x for mark in figure.marks], figure.x_scale
     for x in dict.fromkeys(places):
         axes.axvline(x, color="black", lw=0.8, ls=":")
+    for failure in figure.failures:
+        axes.plot(failure.x, 0.0, marker="x", color="black", ms=6, clip_on=False, zorder=4,
+                  transform=axes.get_xaxis_transform())  # fmt: skip
     for numbers, x in numbered(places, _NUMBER * (scale.high - scale.low)):
         axes.annotate(numbers, (x, 1.0), xycoords=("data", "axes fraction"), fontsize=8,
                       ha="center", va="bottom")  # fmt: skip

@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     changes_by_begin,
     changes_on_boards,
     differences,
+    failure_text,
     interval_of_row,
     level_text,
     metric_of_row,
@@ -139,7 +140,11 @@ def _axis_in_unit(objective: Objective) -> Axis:
 
 
 def history_figure(
-    rows: Sequence[Record], metric: Metric, lineage: str = "", changes: Sequence[Record] = ()
+    rows: Sequence[Record],
+    metric: Metric,
+    lineage: str = "",
+    changes: Sequence[Record] = (),
+    failed: Sequence[Record] = (),
 ) -> LineFigure:
     """Return the primary metric over time, a series for each board and work.
 
@@ -148,7 +153,9 @@ def history_figure(
         metric: The primary metric of all rows.
         lineage: Their name; "": that of the first model.
         changes: What the lab knows of changes of their level, the newest first.
+        failed: Runs of the lineage that failed; those of the rows' types are drawn.
     """
+    types = {text(row, "benchmark_type") for row in rows}
     by_series: dict[tuple[str, object], list[Record]] = {}
     for row in rows:
         if _ended(row) is not None and number(row, "primary_value") is not None:
@@ -173,7 +180,13 @@ def history_figure(
         axis=axis_of(metric),
         series=series,
         marks=_marks([row for own in every for row in own], changes, several=len(boards) > 1),
+        failures=[_failure(run) for run in failed if text(run, "benchmark_type") in types],
     )
+
+
+def _failure(run: Record) -> Mark:
+    where = text(run, "target_uid")
+    return Mark(x=_ended(run) or 0.0, text=f"{failure_text(run)}{f' on {where}' if where else ''}")
 
 
 def _marks(rows: Sequence[Record], level_changes: Sequence[Record], *, several: bool) -> list[Mark]:

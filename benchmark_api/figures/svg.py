@@ -411,6 +411,13 @@ class _Plot:
                 f'<path class="edgeyard-change" d="M{x:.1f} {_TOP}V{self.bottom}" fill="none"'
                 ' stroke="currentColor" stroke-dasharray="2 3"/>'
             )
+        for failure in figure.failures:
+            x = self.x(failure.x)
+            lines.append(
+                f'<path d="M{x - 4:.1f} {self.bottom - 4}l8 8m0 -8l-8 8" fill="none"'
+                f' stroke="currentColor" stroke-width="1.5"><title>{_text(failure.text)}</title>'
+                "</path>"
+            )
         for numbers, x in numbered(places, _NUMBER):
             lines.append(
                 f'<text x="{x:.1f}" y="{_TOP - 3}" text-anchor="middle" font-size="10">'
@@ -545,5 +552,10 @@ def _numbers(figure: LineFigure) -> list[str]:
         + (f"<td>{_text(sample.verdict)}" if judged else "")
         for each, name in zip(figure.series, names, strict=True)
         for sample in each.samples
+    ]
+    rows += [
+        f"<tr><td>–<td>{figure.x_text(each.x, scale)}<td>–<td>{_text(each.text)}"
+        + ("<td>failed" if judged else "")
+        for each in figure.failures
     ]
     return [f"{head}<th>Interval{'<th>Verdict' if judged else ''}", *rows]

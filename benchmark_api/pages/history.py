@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,11 +28,13 @@ from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import (
     change_text,
     changes_by_begin,
+    failure_text,
     level_text,
     metric_of_row,
     parameters_apart,
     series_frame_row,
 )
+from edgeyard.benchmark_api.sdk.fields import moment
 from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType
@@ -44,17 +48,47 @@ _TYPES = [each.value for each in BenchmarkType]
 _TEXTS = ("series", "target_uid", "runtime", "type", "since")
 
 
+@dataclass(frozen=True, slots=True)
+class _FailedLine:
+    """A run without a number, as the page shows it.
+
+    Attributes:
+        failed: The kind of failure, in words.
+    """
+
+    benchmark_id: str
+    ended_at: datetime | None
+    board: str
+    engine: str
+    failed: str
+    sentence: str
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any]) -> _FailedLine:
+        """Return the line of a run that failed."""
+        return cls(
+            benchmark_id=run["benchmark_id"],
+            ended_at=moment(run, "ended_at"),
+            board=run["target_uid"] or "",
+            engine=run["runtime"],
+            failed=failure_text(run),
+            sentence=(run["failure"] or {}).get("sentence", ""),
+        )
+
+
 @router.get("/ui/history")
 def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Results of a lineage over time, with a drawing and marks where something changed."""
     query, wrong = _query(request), dict[str, str]()
     found = _found(query, wrong, caller, context)
     rows = [as_json(each) for each in found.items] if found else []
+    failed = [as_json(each) for each in found.failed] if found else []
     number = page_number(request.query_params.get("page", ""))
-    listed, last = items_of_page(rows[::-1], number, PAGE)
+    runs = sorted([*rows, *failed], key=lambda each: str(each["ended_at"]), reverse=True)
+    listed, last = items_of_page(runs, number, PAGE)
     metrics = {metric for row in rows if (metric := metric_of_row(row)) is not None}
     changes = _changes(found)
-    figures = _figures(rows, query.get("series", ""), changes)
+    figures = _figures(rows, query.get("series", ""), changes, failed)
     series = None if wrong or found else _listed(query, request, wrong, caller, context)
     return page(
         request,
@@ -66,8 +100,9 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         types=_TYPES,
         found=found,
         results=len(rows),
+        runs=len(runs),
         listed=series,
-        lines=[Line.of(row) for row in listed],
+        lines=[_FailedLine.of(each) if "failure" in each else Line.of(each) for each in listed],
         change_of=changes_by_begin(changes),
         level_text=level_text,
         change_texts=[change_text(each) for each in changes],
@@ -96,8 +131,8 @@ def history_csv(request: Request, caller: BrowserUser, context: Ctx) -> Response
 def history_svg(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """The history as a drawing; of several metrics, the first."""
     found, lineage = _points(request, caller, context), _query(request).get("series", "")
-    rows = [as_json(each) for each in found.items]
-    figures = _figures(rows, lineage, _changes(found)) or [history_figure([], P50)]
+    rows, failed = ([as_json(one) for one in each] for each in (found.items, found.failed))
+    figures = _figures(rows, lineage, _changes(found), failed) or [history_figure([], P50)]
     return svg_file("history.svg", figures[0])
 
 
@@ -164,11 +199,16 @@ def _found(
 
 
 def _figures(
-    rows: Sequence[dict[str, Any]], lineage: str, changes: Sequence[dict[str, Any]]
+    rows: Sequence[dict[str, Any]],
+    lineage: str,
+    changes: Sequence[dict[str, Any]],
+    failed: Sequence[dict[str, Any]],
 ) -> list[LineFigure]:
     """Return a drawing for each primary metric."""
     by_metric: dict[Metric, list[dict[str, Any]]] = {}
     for row in rows:
         if (metric := metric_of_row(row)) is not None:
             by_metric.setdefault(metric, []).append(row)
-    return [history_figure(own, metric, lineage, changes) for metric, own in by_metric.items()]
+    return [
+        history_figure(own, metric, lineage, changes, failed) for metric, own in by_metric.items()
+    ]

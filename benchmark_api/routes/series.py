@@ -109,9 +109,10 @@ def points(
 ) -> Answer[shapes.SeriesPoints]:
     """Your completed results of a lineage over time, each relative to the one before it.
 
-    These are the newest 500 as selected; operators see everybody's. The one before is the last
-    valid one of the same series: versions of the model and of the engine may differ, but not the
-    board, the engine, the type, the inputs or the parameters.
+    These are the newest 500 as selected, with the newest 500 benchmarks that failed meanwhile;
+    operators see everybody's. The one before is the last valid one of the same series: versions of
+    the model and of the engine may differ, but not the board, the engine, the type, the inputs or
+    the parameters.
     """
     which = BenchmarkFilter(
         user_id=None if caller.is_operator else caller.user_id,
@@ -127,6 +128,7 @@ def points(
     with context.services.store.read() as uow:
         newest_first, older = uow.benchmarks.page(which, limit=MAX_COMPARED, cursor=None)
         own = list(reversed(newest_first))
+        failed = _failed(uow, which, since=own[0].submit_time if older else submitted_from)
         reports = newest_reports(uow, own)
         rows = summaries(uow, own, reports)
         items, shown = {}, []
@@ -152,6 +154,7 @@ def points(
             ],
             watched=[views.watched_series(each, now) for each in watched],
             changes=[views.series_change(context.services, each) for each in changes],
+            failed=failed,
             left_out=len(own) - len(compared),
             truncated=older is not None,
         )
@@ -211,6 +214,26 @@ def _changes(uow: UnitOfWork, series_ids: Sequence[str]) -> Sequence[SeriesChang
     others = frozenset(ChangeStatus) - ACTIVE_ALERTS
     more = uow.series.changes_of(series_ids, limit=_CHANGES - len(alerts), status=others)
     return sorted([*alerts, *more], key=lambda each: each.found_at, reverse=True)
+
+
+def _failed(
+    uow: UnitOfWork, which: BenchmarkFilter, since: datetime | None
+) -> list[shapes.FailedRun]:
+    """Return the newest of a lineage that failed, by the end of their runs."""
+    wanted = replace(which, status=frozenset({Status.FAILED}), submitted_from=since)
+    found, _ = uow.benchmarks.page(wanted, limit=MAX_COMPARED, cursor=None)
+    runs = [
+        shapes.FailedRun(
+            benchmark_id=each.benchmark_id,
+            target_uid=each.target_uid,
+            runtime=each.description.runtime,
+            benchmark_type=each.description.benchmark_type.value,
+            ended_at=each.ended_at or each.submit_time,
+            failure=views.failure(each.failure),
+        )
+        for each in found
+    ]
+    return sorted(runs, key=lambda each: each.ended_at)
 
 
 def _suspected(rows: Sequence[Mapping[str, object]]) -> dict[str, shapes.SuspectedChange]:

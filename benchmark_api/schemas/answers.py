@@ -928,15 +928,28 @@ class SeriesPoint(ResultRow, frozen=True, kw_only=True):
     suspected: SuspectedChange | None
 
 
+class FailedRun(Struct, frozen=True, kw_only=True):
+    """A benchmark of a lineage that failed; ``target_uid`` is null if it never had a board."""
+
+    benchmark_id: str
+    target_uid: str | None
+    runtime: str
+    benchmark_type: str
+    ended_at: datetime
+    failure: Failure | None
+
+
 class SeriesPoints(Struct, frozen=True, kw_only=True):
     """Results of a lineage over time, the oldest first.
 
-    ``left_out`` counts completed benchmarks that are not among them, because they have no primary
+    ``failed`` are the benchmarks of the same time that failed, the oldest first. ``left_out``
+    counts completed benchmarks that are not among the results, because they have no primary
     metric. ``truncated``: there are older ones. ``watched`` is what the watch knows of their
     series, and ``changes`` are the changes of these, newest first, whatever their outcome was.
     """
 
     items: list[SeriesPoint]
+    failed: list[FailedRun]
     watched: list[WatchedSeries]
     changes: list[SeriesChange]
     left_out: int

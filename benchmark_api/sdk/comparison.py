@@ -311,6 +311,12 @@ def change_text(change: Record) -> str:
     return f"{size} % ({low} to {high})"
 
 
+def failure_text(run: Record) -> str:
+    """Return the kind of failure of a run in words, such as "failed: out of memory"."""
+    category = text(record(run, "failure"), "category")
+    return f"failed: {category.replace('_', ' ')}" if category else "failed"
+
+
 def changes_by_begin(changes: Sequence[Record]) -> dict[str, Record]:
     """Return changes of series by the benchmark that they begin with; of several, the newest.
 

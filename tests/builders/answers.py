@@ -559,6 +559,7 @@ def series_points(*points: Body, truncated: bool = False) -> Body:
     left_out = len(points) - len(items)
     return {
         "items": items,
+        "failed": [],
         "left_out": left_out,
         "truncated": truncated,
         "watched": [],

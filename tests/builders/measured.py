@@ -14,6 +14,7 @@ from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     BenchmarkFile,
     BenchmarkType,
+    Failure,
     FileRole,
     JobDescription,
     Status,
@@ -174,6 +175,14 @@ def store_measured(store: SqlStore, measured: Sequence[Measured]) -> None:
         for each in measured:
             uow.benchmarks.add(each.benchmark())
             uow.files.add_report(each.report())
+
+
+def store_failed(store: SqlStore, failed: Sequence[Measured], failure: Failure) -> None:
+    """Write runs that ended without a result."""
+    with store.write() as uow:
+        for each in failed:
+            ended = each.benchmark()
+            uow.benchmarks.add(replace(ended, status=Status.FAILED, failure=failure))
 
 
 def many(

@@ -17,10 +17,18 @@ import pytest
 
 from edgeyard.benchmark_api.pages.compare import MAX_PLAIN, pack, unpack
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.model.benchmark import BenchmarkType
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Failure, FailureCategory
 from edgeyard.scheduler.model.files import Report
 from tests.builders.api import Api, running
-from tests.builders.measured import DAY, Generated, Measured, many, over_days, store_measured
+from tests.builders.measured import (
+    DAY,
+    Generated,
+    Measured,
+    many,
+    over_days,
+    store_failed,
+    store_measured,
+)
 from tests.builders.pages import HOSTILE, Browser, Parts, as_
 
 pytestmark = pytest.mark.one_database("pages ask by the functions of the API's routes")
@@ -306,6 +314,29 @@ def test_a_history_has_a_drawing_with_marks_and_a_table(browser: Browser) -> Non
     rows = list(csv.DictReader(io.StringIO(browser.get(table).text)))
     assert len(rows) == 40
     assert {row["changes"] for row in rows} > {"", "kernel 6.12.9"}
+
+
+def test_a_history_shows_runs_that_failed_as_marks_without_a_value(
+    api: Api, browser: Browser
+) -> None:
+    days = [DAY + timedelta(days=number) for number in range(3)]
+    first, broken, last = (
+        Measured(benchmark_id=f"shaky-{number}", series="shaky", ended_at=day)
+        for number, day in enumerate(days)
+    )
+    memory = Failure(category=FailureCategory.OUT_OF_MEMORY, sentence=f"It needs 5 GiB{HOSTILE}")
+    store_measured(api.store, [first, last])
+    store_failed(api.store, [broken], memory)
+    text = shown(browser, "/ui/history?series=shaky")
+    assert text.count("<title>failed: out of memory on rpi4b-0001-0001</title>") == 2
+    assert "cross on the axis: failed" in text
+    row = text[text.index('<a href="/ui/benchmarks/shaky-1">') :].split("</tr>")[0]
+    assert "Failed: out of memory" in row
+    assert "It needs 5 GiB" in row
+    ended = re.findall(r'<th scope="row"><a href="/ui/benchmarks/shaky-(\d)">', text)
+    assert ended == ["2", "1", "0"], "newest first"
+    store_failed(api.store, [replace(broken, benchmark_id="never", series="never")], memory)
+    assert "Failed: out of memory" in shown(browser, "/ui/history?series=never")
 
 
 def test_a_filter_of_a_history_that_is_nonsense_is_named(browser: Browser) -> None:

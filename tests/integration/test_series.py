@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from tests.builders.api import Api, running
-from tests.builders.measured import DAY, Measured, store_measured
+from tests.builders.measured import DAY, Measured, store_failed, store_measured
 
 BOARD = "rpi4b-0001-0001"
 
@@ -172,7 +173,7 @@ def test_500_points_take_as_many_statements_as_five(api: Api) -> None:
         of_results = [each for each in heard if "benchmarks" in each or "reports" in each]
         counts.append(len(of_results))
     assert counts[2] == counts[3] > 0, counts
-    assert counts[3] <= 3, counts  # benchmarks, their files, their reports
+    assert counts[3] <= 4, counts  # benchmarks and those that failed, files, reports
 
 
 def test_series_come_in_bounded_pages_each_once(api: Api) -> None:
@@ -217,3 +218,16 @@ def test_what_cannot_be_a_series_a_commit_or_a_link_is_refused(
     answer = api.as_().post("/v1/benchmarks", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == f"/{field}"
+
+
+def test_runs_that_failed_are_with_the_series_in_the_time_of_its_results(api: Api) -> None:
+    store_measured(api.store, [measured("breaks", 1), measured("breaks", 3)])
+    memory = Failure(category=FailureCategory.OUT_OF_MEMORY, sentence="It needs 5 GiB.")
+    store_failed(api.store, [measured("breaks", 2), measured("breaks", 4)], memory)
+    found = points(api, "breaks")
+    assert len(found["items"]) == 2
+    first, last = found["failed"]
+    assert first["failure"] == {"category": "out_of_memory", "sentence": "It needs 5 GiB."}
+    assert first["ended_at"] < found["items"][1]["ended_at"] < last["ended_at"]
+    assert points(api, "breaks", user="bob")["failed"] == []
+    assert points(api, "breaks", target_uid="rpi4b-0001-0009")["failed"] == []

@@ -180,6 +180,20 @@ def test_a_mark_states_what_became_of_a_suspected_change(status: str, shown: str
     assert mark.text == f"+8.0 % (+6.0 to +10.0) {shown}"
 
 
+def test_runs_that_failed_are_counted_and_drawn_without_a_value(server: FakeServer) -> None:
+    point = series_point(row("a", ended_at="2026-11-01T00:00:00Z"))
+    failed = {
+        **{name: point[name] for name in ("target_uid", "runtime", "benchmark_type")},
+        "benchmark_id": "b",
+        "ended_at": "2026-11-02T00:00:00Z",
+        "failure": {"category": "out_of_memory", "sentence": "It needs 5 GiB."},
+    }
+    server.on("GET", "/v1/series/points", {**series_points(point), "failed": [failed]})
+    told = run("series", "show", "x", "--plot", "series.svg")
+    assert "1 failed meanwhile" in told.stderr
+    assert "failed, without a number" in Path("series.svg").read_text()
+
+
 def test_a_series_without_points_is_refused(server: FakeServer) -> None:
     server.on("GET", "/v1/series/points", series_points())
     refused = refusal(run("series", "show", "absent"))
