@@ -10,7 +10,14 @@ from dataclasses import replace
 import pytest
 
 from edgeyard.scheduler.model.accounting import BoardMonth
-from edgeyard.scheduler.model.checks import Check, CheckStatus, Pair
+from edgeyard.scheduler.model.checks import (
+    BISECTION_TAG,
+    CANDIDATE,
+    CONFIRMATION_TAG,
+    Check,
+    CheckStatus,
+    Pair,
+)
 from tests.builders.api import Api, running
 from tests.builders.pages import HOSTILE, Parts, as_
 
@@ -80,6 +87,26 @@ def test_a_check_shows_its_slowdown_and_its_pairs_as_a_figure(api: Api) -> None:
     assert text.count('href="/ui/benchmarks/') == 12
     assert HOSTILE not in text
     assert "None is measured yet" in browser.get("/ui/checks/check-none").text
+
+
+@pytest.mark.parametrize(
+    ("tags", "shown"),
+    [
+        ([], None),
+        ([CONFIRMATION_TAG], "to confirm a suspected change"),
+        ([CONFIRMATION_TAG, BISECTION_TAG], "to find the version with which a series changed"),
+    ],
+)
+def test_a_check_states_what_edgeyard_started_it_for(
+    api: Api, tags: list[str], shown: str | None
+) -> None:
+    check_id = f"check-for-{len(tags)}"
+    stored(api, check_id, versions={CANDIDATE: {"description": {"tags": tags}}})
+    browser = as_(api)
+    row = browser.get("/ui/checks").text.split(f'href="/ui/checks/{check_id}"')[1].split("</tr>")[0]
+    for text in (row, browser.get(f"/ui/checks/{check_id}").text):
+        assert ("Edgeyard started it" in text) == (shown is not None)
+        assert (shown or "") in text
 
 
 def test_a_check_is_cancelled_by_its_owner_alone(api: Api) -> None:
