@@ -24,6 +24,7 @@ from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import metric_of_row
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
+from edgeyard.scheduler.model.series import SeriesPoint
 
 router = APIRouter(include_in_schema=False)
 
@@ -66,8 +67,8 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
 @router.get("/ui/alerts/{change_id}")
 def one(request: Request, change_id: str, caller: BrowserUser, context: Ctx) -> Response:
     """One alert: what changed, how it was confirmed, and the series around it."""
-    alert = alerts.show(change_id, caller, context).content
-    rows = {each.benchmark_id: each for each in _rows(change_id, caller, context)}
+    alert, points = alerts.with_points(change_id, caller, context)
+    rows = {each.benchmark_id: each for each in _rows(alert, points, caller, context)}
     ends = (alert.before_id, alert.begin_id)
     before, begin = (measured(rows.get(each)) for each in ends)
     return page(
@@ -100,20 +101,15 @@ def _to(change_id: str, done: str) -> Response:
     return see_other(f"/ui/alerts/{quote(change_id, safe='')}", done)
 
 
-def _rows(change_id: str, caller: Caller, context: Context) -> Sequence[shapes.ResultRow]:
-    """Return the results around a change, oldest first: those until now, or until it was found."""
-    now = context.services.clock.now()
-    with context.services.store.read() as uow:
-        change = alerts.visible_change(uow, change_id, caller)
-        found_until = max(change.found_at, change.ended_at or change.found_at)
-        for until in (now, found_until):
-            points = uow.series.points(change.key, until=until, limit=LOOK_BACK)
-            ids = [each.benchmark_id for each in points]
-            if change.begin_id in ids:
-                break
-    if not ids:
-        return []
-    return results.rows(caller, context, benchmark_id=ids).content.items
+def _rows(
+    alert: shapes.SeriesChange, points: Sequence[SeriesPoint], caller: Caller, context: Context
+) -> Sequence[shapes.ResultRow]:
+    """Return the results around a change, oldest first: the newest, or those until it was found."""
+    ids = [each.benchmark_id for each in points[-LOOK_BACK:]]
+    if alert.begin_id not in ids:
+        until = max(alert.found_at, alert.ended_at or alert.found_at)
+        ids = [each.benchmark_id for each in points if each.ended_at <= until][-LOOK_BACK:]
+    return results.rows(caller, context, benchmark_id=ids).content.items if ids else []
 
 
 def _description(benchmark_id: str, caller: Caller, context: Context) -> Mapping[str, object]:

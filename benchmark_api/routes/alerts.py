@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from statistics import median
 from typing import Annotated
@@ -22,6 +22,7 @@ from edgeyard.devices.metrics import primary_metric
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine.alerts import end_alert
 from edgeyard.scheduler.model.acts import stated_reason
+from edgeyard.scheduler.model.series import SeriesPoint
 from edgeyard.scheduler.model.series_changes import (
     ACTIVE_ALERTS,
     ALERTS,
@@ -34,7 +35,7 @@ router = Router(prefix="/v1/alerts", tags=["results"])
 
 _PAGE = 100
 _POINTS = 500
-"""Newest results of a series among which those around a change are looked for."""
+"""Results of a series among which those around a change are looked for."""
 _LEVEL = 10
 """Results of which the median is shown as a level."""
 
@@ -83,11 +84,29 @@ def list_alerts(
 @router.get("/{change_id}")
 def show(change_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.SeriesChange]:
     """One alert, or another change of a series: also one that is suspected, or was noise."""
+    return Answer(with_points(change_id, caller, context)[0])
+
+
+def with_points(
+    change_id: str, caller: Caller, context: Context
+) -> tuple[shapes.SeriesChange, Sequence[SeriesPoint]]:
+    """Return a change as `show` does, and the results of its series around it, oldest first."""
+    now = context.services.clock.now()
     with context.services.store.read() as uow:
-        found = visible_change(uow, change_id, caller)
-        details = {**_origin(uow, found), **_levels(uow, found)}
+        found = _visible_change(uow, change_id, caller)
+        points = _points(uow, found, now)
+        details = {**_origin(uow, found), **_levels(found, points)}
     shown = views.series_change(context.services, found)
-    return Answer(msgspec.structs.replace(shown, **details))
+    return msgspec.structs.replace(shown, **details), points
+
+
+def _points(uow: UnitOfWork, change: SeriesChange, now: datetime) -> Sequence[SeriesPoint]:
+    """Return the newest results of a change's series, or those until it was found."""
+    points = uow.series.points(change.key, until=now, limit=_POINTS)
+    if any(each.benchmark_id == change.begin_id for each in points):
+        return points
+    until = max(change.found_at, change.ended_at or change.found_at)
+    return uow.series.points(change.key, until=until, limit=_POINTS)
 
 
 def _origin(uow: UnitOfWork, change: SeriesChange) -> Mapping[str, object]:
@@ -107,10 +126,8 @@ def _origin(uow: UnitOfWork, change: SeriesChange) -> Mapping[str, object]:
     }
 
 
-def _levels(uow: UnitOfWork, change: SeriesChange) -> Mapping[str, object]:
+def _levels(change: SeriesChange, points: Sequence[SeriesPoint]) -> Mapping[str, object]:
     """Return the levels before and after a change; nothing where its results are gone."""
-    until = datetime.max.replace(tzinfo=UTC)
-    points = uow.series.points(change.key, until=until, limit=_POINTS)
     valid = [each for each in points if each.value is not None]
     place = next((at for at, each in enumerate(valid) if each.benchmark_id == change.begin_id), 0)
     if not place:
@@ -144,7 +161,7 @@ def dismiss(
     return _end(change_id, body, caller, context, ChangeStatus.DISMISSED)
 
 
-def visible_change(uow: UnitOfWork, change_id: str, caller: Caller) -> SeriesChange:
+def _visible_change(uow: UnitOfWork, change_id: str, caller: Caller) -> SeriesChange:
     """Return a change that the caller may see.
 
     Raises:
@@ -163,7 +180,7 @@ def _end(
     why = parse(AlertEndIn, body.tree()).reason or stated_reason()
 
     def end(uow: UnitOfWork) -> SeriesChange:
-        visible_change(uow, change_id, caller)
+        _visible_change(uow, change_id, caller)
         if status is ChangeStatus.DISMISSED and not why:
             raise InvalidInput.at("/reason", "is missing", "why the alert is dismissed")
         return end_alert(uow, change_id, status, services.clock.now(), caller.user_id, why)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from edgeyard.benchmark_api.routes import alerts
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.errors import StateConflict, ValidationFailed
 from edgeyard.scheduler.engine.series_watch import SeriesWatch
@@ -382,3 +383,22 @@ def test_the_page_of_an_alert_has_values_commits_and_what_became_of_it(api: Api)
     history = as_(api).get("/ui/history?series=built").text
     assert 'href="/ui/alerts/alert-built">+8.0 % (+7.0 to +9.0), worse</a>' in history
     assert "+8.0 % (+7.0 to +9.0) confirmed" in history
+
+
+def test_an_alert_with_many_later_results_keeps_its_levels(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alerts, "_POINTS", 12)
+    for night in range(24):
+        api.clock.ahead += timedelta(days=1)
+        model, level = ("old.onnx", 10.0) if night < 8 else ("new.onnx", 10.8)
+        made = api.submit(model=model, series="long-ago", nb_inference=20)
+        measured(api, made, level + 0.01 * (night % 2))
+        if night < 12:
+            SeriesWatch(api.store, api.clock).turn()
+    (found,) = api.as_().get("/v1/series/points?series=long-ago").json()["changes"]
+    one = api.as_().get(f"/v1/alerts/{found['change_id']}").json()
+    assert one["before_value"] == pytest.approx(10.0, rel=0.01)
+    assert one["after_value"] == pytest.approx(10.8, rel=0.01)
+    page = as_(api).get(f"/ui/alerts/{found['change_id']}").text
+    assert 'class="edgeyard-large"' in page
