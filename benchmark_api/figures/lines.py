@@ -18,7 +18,7 @@ _TIMES = ((600, "%m-%d %H:%M:%S"), (2 * 86_400, "%m-%d %H:%M"))
 
 _LEGEND = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
 """What the shape of a marker means, by the verdict that it shows."""
-_FAILED = "cross on the axis: failed, without a number"
+_FAILED = "cross: failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

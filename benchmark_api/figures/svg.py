@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -512,9 +513,8 @@ class _Plot:
 
     def remarks(self, y: float) -> tuple[list[str], float]:
         """Return what the marks mean, below the drawing, and its height with them."""
-        legend = ", ".join(self.figure.legend)
-        texts = self.figure.remarks + ([legend] if legend else [])
         columns = round(_TEXT_COLUMNS * max(1.0, self.right / _RIGHT))
+        texts = self.figure.remarks + textwrap.wrap(", ".join(self.figure.legend), columns)
         drawn = [
             f'<text x="{_LEFT}" y="{y + _LINE * 1.2 * row:.1f}"><title>{_text(each)}</title>'
             f"{_isolated(shortened(each, columns))}</text>"

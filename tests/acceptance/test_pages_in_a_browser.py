@@ -47,6 +47,13 @@ console.error = (...all) => { wrong.push(all.join(" ")); error(...all); };
 """
 
 
+_SIDEWAYS = """
+return [...document.querySelectorAll(".scroll")]
+  .filter(each => each.scrollWidth > each.clientWidth).map(each => each.ariaLabel)
+"""
+"""Tables of which one has to move a part into view."""
+
+
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Api]:
     with running(tmp_path) as found:
@@ -165,6 +172,7 @@ def test_every_page_keeps_to_the_policy_on_screens_and_phones(browser: Browser, 
             assert browser.run("return typeof htmx") == "object", path
             assert browser.run("return window.wrong") == [], path
             assert browser.run("return document.documentElement.scrollWidth") == width, path
+            assert browser.run(_SIDEWAYS) == [], path
 
 
 @pytest.mark.skipif(not programs.AXE.exists(), reason="make programs fetches axe-core from npm")
