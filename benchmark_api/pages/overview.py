@@ -107,9 +107,7 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
         attention=attention[:MAX_ATTENTION],
         more_attention=len(attention) - MAX_ATTENTION,
         queue=queue,
-        reasons=Counter(
-            each.waiting_reason.code if each.waiting_reason else "" for each in queue.items
-        ).most_common(),
+        reasons=Counter(map(_reason, queue.items)).most_common(),
         running=running,
         day=day,
         since=since,
@@ -124,6 +122,13 @@ def _overview(request: Request, context: Context, caller: Caller) -> Response:
         commands=_COMMANDS,
         alerts=_active_alerts(caller, context),
     )
+
+
+def _reason(item: shapes.QueueItem) -> str:
+    """Return why a benchmark waits, as far as the caller may know it."""
+    if item.waiting_reason is not None:
+        return item.waiting_reason.code
+    return "not decided yet" if item.benchmark_id is not None else "not yours to see"
 
 
 def _active_alerts(caller: Caller, context: Context) -> int:

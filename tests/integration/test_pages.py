@@ -475,6 +475,8 @@ def test_the_queue_shows_a_hold_before_the_next_cycle(api: Api) -> None:
         browser.post(f"{where}/release", where)
         released = browser.get("/ui/queue").text
         assert "held by alice" not in released
+        assert "not decided yet" in browser.get("/ui").text
+        assert "not yours to see" in as_(api, "bob").get("/ui").text
         assert f"{where}/hold" in released
     finally:
         api.engine.order = ()
