@@ -99,8 +99,11 @@ class LineFigure:
         if self.steps:
             return Scale(low=0.0, high=1.0)
         samples = [sample for each in self.series for sample in each.samples]
+        values = [sample.value for sample in samples]
         ends = [end for sample in samples for end in sample.ends or ()]
-        return scale_of([sample.value for sample in samples], ends, from_zero=self.from_zero)
+        if not self.dots:  # the smallest and largest numbers of a run, which are all drawn
+            values += ends
+        return scale_of(values, ends, from_zero=self.from_zero)
 
     def x_ticks(self, count: int) -> list[float]:
         """Return the places on the x axis to be labelled; over time, that many."""

@@ -278,6 +278,12 @@ def test_a_run_shows_its_warm_up_and_the_smallest_and_largest_of_many_numbers() 
     assert 'class="edgeyard-warm-up"' not in svg_figure(run_figure("Run", AXIS, [], [1.0, 2.0]))
 
 
+def test_a_run_with_few_slow_ones_is_logarithmic() -> None:
+    measured = [0.007 if number % 400 else 10.0 for number in range(1600)]
+    drawn = svg_figure(run_figure("A run", Axis(title="latency", unit="ms"), [], measured))
+    assert "latency, ms, logarithmic" in drawn
+
+
 @pytest.mark.parametrize("count", [1, 7, 160, 161, 20_000])
 def test_a_distribution_states_shares_with_its_whole_tail(count: int) -> None:
     numbers = [float(each) for each in range(count, 0, -1)]
