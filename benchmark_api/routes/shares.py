@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fastapi.responses import Response
@@ -118,16 +119,18 @@ def opened(secret: str, context: Context) -> tuple[Share, Caller]:
     """Return the link of a secret, and the caller as whom its page reads.
 
     Raises:
-        NotFound: There is none, it has ended, or who made it may not use this server any more.
+        NotFound: There is none, it has ended, all that it shows was deleted, or who made it may
+            not use this server any more.
     """
     now = context.services.clock.certain()
     with context.services.store.read() as uow:
         share = uow.shares.by_hash(_hash(secret), now)
         user = uow.accounts.user(share.user_id)
         role = None if user.disabled else _role(uow, share, user.role, now)
-    if role is None or role is Role.HOST:
+        kept = tuple(each for each in share.benchmark_ids if not uow.benchmarks.deleted(each))
+    if role is None or role is Role.HOST or (share.benchmark_ids and not kept):
         raise NotFound("shared page", "of this address")
-    return share, Caller(user, role, share.made_by or share.share_id)
+    return replace(share, benchmark_ids=kept), Caller(user, role, share.made_by or share.share_id)
 
 
 def _role(uow: UnitOfWork, share: Share, role: Role, now: datetime) -> Role | None:

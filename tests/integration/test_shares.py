@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from tests.builders.api import Api, running
+from tests.builders.measured import Measured, store_measured
 from tests.builders.pages import HOSTILE, Browser, Parts, as_
 
 ABSENT = "/ui/shared/absent"
@@ -114,6 +115,19 @@ def test_a_revoked_or_ended_link_and_none_are_the_same_404(api: Api) -> None:
         assert ended["share_id"] not in api.as_("alice").get("/v1/shares").text
     finally:
         api.clock.ahead -= timedelta(hours=1, seconds=1)
+
+
+def test_a_link_does_not_show_what_was_deleted(api: Api) -> None:
+    results = [Measured(benchmark_id=f"deleted-{number}", p50_ms=5.5 + number) for number in (1, 2)]
+    store_measured(api.store, results)
+    ids = [each.benchmark_id for each in results]
+    one, both = shared(api, benchmark_id=ids[0])["url"], shared(api, benchmark_ids=ids)["url"]
+    assert opened(api, both).text.count('data-label="Board"') == 2
+    assert api.as_().delete(f"/api/benchmarks/{ids[0]}").json()["deleted"] is True
+    assert opened(api, one).status_code == 404
+    assert opened(api, both).text.count('data-label="Board"') == 1
+    assert api.as_().delete(f"/api/benchmarks/{ids[1]}").json()["deleted"] is True
+    assert opened(api, both).status_code == 404
 
 
 def test_a_link_ends_with_the_token_that_made_it_and_with_its_account(api: Api) -> None:
