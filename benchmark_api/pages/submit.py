@@ -103,6 +103,9 @@ Submission = Annotated[_Submission, Depends(_submission)]
 async def empty(request: Request, caller: BrowserSubmitter, context: Ctx) -> Response:
     """The form, filled in as the address says, or with an earlier benchmark (``clone``)."""
     form = Form(request.query_params)
+    for name in job_form.MATRIX:  # stated like other fields, or as the boxes that the form has
+        form |= {f"{name}.{value}": "on" for value in request.query_params.getlist(name) if value}
+        form.pop(name, None)
     if clone := form.get("clone"):
         changes, form = form, await run_in_threadpool(_form_of_benchmark, clone, caller, context)
         form = _with_changes(

@@ -326,3 +326,9 @@ def test_a_viewer_submits_nothing_and_is_offered_nothing(api: Api) -> None:
         assert answer.status_code == 403, where
     page = browser.get("/ui/benchmarks").text
     assert "/ui/submit" not in page
+
+
+def test_an_address_states_families_and_engines_like_other_fields(api: Api) -> None:
+    text = as_(api).get("/ui/submit?model=model.onnx&target=rpi4b&target=rpi5&runtime=ort").text
+    ticked = re.findall(r'name="([a-z]+\.[a-z0-9]+)" checked', text)
+    assert sorted(ticked) == ["runtime.ort", "target.rpi4b", "target.rpi5"]
