@@ -619,7 +619,7 @@ def test_empty_states_say_the_next_step(api: Api) -> None:
     assert made.status_code == 201
     token = api.as_("operator").post("/v1/tokens", json={"user_id": "newcomer"}).json()["token"]
     browser = Browser(api).signed_in(token)
-    assert "edgeyard submit model.onnx" in browser.get("/ui/benchmarks").text
+    assert "edgeyard submit --model model.onnx" in browser.get("/ui/benchmarks").text
     assert "Show all" in browser.get("/ui/benchmarks?model=none").text
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import namedtuple
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from html import unescape
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +17,8 @@ from edgeyard.scheduler.engine.registered_models import promote, roll_back
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.registered_models import ModelKind
 from tests.builders.api import Api, running
+from tests.builders.cli import printed, run
+from tests.builders.model_files import a_model_file
 from tests.builders.pages import as_
 from tests.builders.registered import add_candidate
 
@@ -32,6 +37,24 @@ def needed(api: Api, name: str = "operator") -> str:
     """What the overview says that needs a person."""
     text = as_(api, name).get("/ui").text
     return text[text.index("What needs a person") : text.index("</section>")]
+
+
+@pytest.mark.parametrize(
+    "path", ["/ui", "/ui/queue", "/ui/benchmarks", "/ui/boards/rpi4b-0001-0002"]
+)
+def test_an_empty_lab_names_a_command_that_submits_a_benchmark(
+    api: Api, path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = as_(api).get(path).text
+    (command,) = re.findall(r"<code>edgeyard (submit [^<]+)</code>", text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("EDGEYARD_URL", api.url)
+    monkeypatch.setenv("EDGEYARD_TOKEN", api.tokens["alice"])
+    Path("model.onnx").write_bytes(a_model_file())
+    words = command.replace("FAMILY", "rpi4b").split()
+    assert "rpi4b" in printed(run(*words, "--dry-run"))
+    (page,) = re.findall(r'href="(/ui/submit\?[^"]*)">the page Submit', text)
+    assert as_(api).get(unescape(page)).status_code == 200
 
 
 def test_a_healthy_lab_needs_nobody(api: Api) -> None:

@@ -38,13 +38,22 @@ def suggestions() -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def suggestions_of_pages() -> list[tuple[str, str]]:
+    """Return all commands that the lab's pages suggest, NAME for what a page fills in."""
+    found = set()
+    for template in (ROOT / "templates/pages").glob("*.j2"):
+        text = re.sub(r"{%.*?%}", "", re.sub(r"{{.*?}}", "NAME", template.read_text("utf-8")))
+        found |= {(template.name, each) for each in re.findall("<code>edgeyard ([^<]+)", text)}
+    return sorted(found)
+
+
 @functools.cache
 def program() -> Any:
     """Return the tree of all commands, which takes longer to build than to search."""
     return typer.main.get_command(app)
 
 
-@pytest.mark.parametrize(("where", "words"), suggestions())
+@pytest.mark.parametrize(("where", "words"), [*suggestions(), *suggestions_of_pages()])
 def test_a_suggested_command_exists(where: str, words: str) -> None:
     command = program()
     context = command.context_class(command, info_name="edgeyard")
