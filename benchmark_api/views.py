@@ -336,12 +336,26 @@ def delivery(delivery: Delivery) -> shapes.Delivery:
     )
 
 
-def check(services: Services, check: Check, warnings: Sequence[str] = ()) -> shapes.StoredCheck:
-    """Return a check with what its pairs mean so far."""
+def check(
+    services: Services, check: Check, run: Benchmark | None = None, warnings: Sequence[str] = ()
+) -> shapes.StoredCheck:
+    """Return a check with what its pairs mean so far.
+
+    Args:
+        services: Know why a run waits.
+        check: The check.
+        run: Its run that is under way, whose waiting is the reason of the check.
+        warnings: About its two versions.
+    """
     found = judge_check(check)
+    waiting = None if run is None else waiting_reason(services, run.waiting)
+    reason = check.reason
+    if run is not None and waiting is not None:
+        reason = f"its run {run.benchmark_id} waits: {waiting.sentence}"
     return same(
         shapes.StoredCheck,
         check,
+        reason=reason,
         purpose=check.purpose.value,
         status=check.status.value,
         metric=same(shapes.CheckMetric, check.metric),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import Query
@@ -18,6 +19,7 @@ from edgeyard.benchmark_api.submission.versions import checked_versions, parse_c
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.engine.checks import cancel_check
 from edgeyard.scheduler.model.acts import stated_reason
+from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.checks import Check, CheckStatus
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -68,7 +70,8 @@ def list_checks(
         found, following = uow.checks.page(
             user_id=user_id, status=status, limit=limit, cursor=cursor
         )
-    items = [views.check(services, each) for each in found]
+        runs = _running(uow, found)
+    items = [views.check(services, each, runs.get(each.check_id)) for each in found]
     return Answer(shapes.StoredChecks(items=items, next_cursor=following))
 
 
@@ -77,7 +80,8 @@ def show(check_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Stored
     """One check, with what its pairs mean so far."""
     with context.services.store.read() as uow:
         found = _visible(uow, check_id, caller)
-    return Answer(views.check(context.services, found))
+        run = _running(uow, [found]).get(check_id)
+    return Answer(views.check(context.services, found, run))
 
 
 @router.post("/{check_id}/cancel", status_code=202)
@@ -105,3 +109,15 @@ def _visible(uow: UnitOfWork, check_id: str, caller: Caller) -> Check:
     if not caller.may_see(found.user_id):
         raise NotFound("check", check_id)
     return found
+
+
+def _running(uow: UnitOfWork, checks: Sequence[Check]) -> Mapping[str, Benchmark]:
+    """Return the run of each check that is under way, by the check's id."""
+    running = [each for each in checks if each.status is CheckStatus.RUNNING and each.run_ids]
+    found = uow.benchmarks.get_many([each.run_ids[-1] for each in running])
+    run_by_id = {each.benchmark_id: each for each in found}
+    return {
+        each.check_id: run_by_id[each.run_ids[-1]]
+        for each in running
+        if each.run_ids[-1] in run_by_id
+    }

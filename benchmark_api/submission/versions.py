@@ -178,7 +178,7 @@ def store_check(
             whose = f"user {caller.user_id}"
             raise QuotaExceeded("max_checks", MAX_RUNNING_OF_USER, count, whose, advice)
         log_check(uow, made, "check.started", now)
-        answer = views.check(services, made, versions.warnings)
+        answer = views.check(services, made, warnings=versions.warnings)
         idempotency.remember(uow, answer)
         return Accepted(answer)
 

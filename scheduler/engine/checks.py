@@ -75,7 +75,7 @@ def advance_checks(
         except Exception as error:
             logger.exception("a check broke", extra={"event": "check.broke", "check_id": check_id})
             reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
-            store.transact(partial(_break_off, check_id, f"it could not go on: {reason}", now))
+            store.transact(partial(break_off, check_id, f"it could not go on: {reason}", now))
     return moved
 
 
@@ -98,6 +98,19 @@ def cancel_check(uow: UnitOfWork, check_id: str, now: datetime, by: str, reason:
     _cancel_run(uow, check, now, by, reason)
     why = f"{by} cancelled it" + (f": {reason}" if reason else "")
     return _end(uow, check, CheckStatus.CANCELLED, why, now, kind="check.cancelled")
+
+
+def break_off(check_id: str, reason: str, now: datetime, uow: UnitOfWork) -> Check:
+    """End a check that can't go on, and the run that is under way; one that has ended stays so.
+
+    Raises:
+        NotFound: There is no such check.
+    """
+    check = uow.checks.get(check_id)
+    if check.status is not CheckStatus.RUNNING:
+        return check
+    _cancel_run(uow, check, now, check.user_id, reason)
+    return _end(uow, check, CheckStatus.ERROR, reason, now)
 
 
 def log_check(uow: UnitOfWork, check: Check, kind: str, now: datetime) -> None:
@@ -303,11 +316,3 @@ def _note(check_id: str, reason: str, uow: UnitOfWork) -> None:
     check = uow.checks.get(check_id)
     if check.status is CheckStatus.RUNNING and check.reason != reason:
         uow.checks.save(replace(check, reason=reason))
-
-
-def _break_off(check_id: str, reason: str, now: datetime, uow: UnitOfWork) -> None:
-    """End a check that can't go on."""
-    check = uow.checks.get(check_id)
-    if check.status is CheckStatus.RUNNING:
-        _cancel_run(uow, check, now, check.user_id, reason)
-        _end(uow, check, CheckStatus.ERROR, reason, now)

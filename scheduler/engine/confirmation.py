@@ -28,7 +28,7 @@ from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
 from edgeyard.scheduler.decide.slowdown import judge_check
 from edgeyard.scheduler.engine.blame import blame, blame_by_checks
-from edgeyard.scheduler.engine.checks import log_check
+from edgeyard.scheduler.engine.checks import break_off, log_check
 from edgeyard.scheduler.engine.intake import packed
 from edgeyard.scheduler.engine.series_watch import log_change
 from edgeyard.scheduler.engine.versions import (
@@ -69,7 +69,8 @@ from edgeyard.scheduler.twin.twin import BoardState, BoardView
 logger = logging.getLogger(__name__)
 
 MAX_CONFIRMATIONS = 4
-"""Changes that are confirmed at a time, in all; on a board it is one."""
+"""Changes that are confirmed at a time, in all; on a board it is one. Those whose board is away do
+not count."""
 
 MAX_BOARD_SHARE = 0.02
 SHARE_WINDOW = timedelta(days=30)
@@ -130,7 +131,7 @@ def advance_changes(
         now=clock.certain(),
     )
     with store.read() as uow:
-        due = [each for each in _in_turn(uow, context) if _has_step(uow, each)]
+        due = [each for each in _in_turn(uow, context) if _has_step(uow, each, context)]
     moved = 0
     for each in due:
         change_id = each.change_id
@@ -159,7 +160,7 @@ def _in_turn(uow: UnitOfWork, context: _Context) -> list[SeriesChange]:
     undecided = uow.series.undecided()
     suspected = [each for each in undecided if each.status is ChangeStatus.SUSPECTED]
     confirming = [each for each in undecided if each.status is ChangeStatus.CONFIRMING]
-    taken = Counter(each.key.user_id for each in confirming)
+    taken = Counter(each.key.user_id for each in confirming if not _away(uow, each, context))
     contended = Counter(each.key.target_uid for each in suspected)
     shares = {uid: _Share(uow, uid, context.now) for uid, owners in contended.items() if owners > 1}
     placed = []
@@ -214,13 +215,16 @@ def _stored_files(
     return frozenset(filter(files.contains, named))
 
 
-def _has_step(uow: UnitOfWork, change: SeriesChange) -> bool:
+def _has_step(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
     if change.status is not ChangeStatus.CONFIRMING:
         return True
     try:
-        return uow.checks.get(change.check_ids[-1]).status is not CheckStatus.RUNNING
+        if uow.checks.get(change.check_ids[-1]).status is not CheckStatus.RUNNING:
+            return True
     except NotFound:
         return True
+    is_gone = change.key.target_uid not in context.boards
+    return is_gone or change.reason != _reason_while_measured(uow, change, context)
 
 
 def _step(change_id: str, context: _Context, uow: UnitOfWork) -> bool:
@@ -272,7 +276,7 @@ def _permanent_obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context
     if context.budget_s <= 0:
         return "the lab confirms no changes (confirm_budget_s is 0)"
     if uid not in context.boards:
-        return f"the board {uid} is no longer in the lab"
+        return _away(uow, change, context)
     try:
         owner = uow.accounts.user(user_id)
     except NotFound:
@@ -288,18 +292,28 @@ def _permanent_obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context
 def _present_obstacle(uow: UnitOfWork, change: SeriesChange, context: _Context) -> str:
     """Return why a change can't be confirmed yet; "": it can."""
     uid = change.key.target_uid
-    view = context.boards[uid]
-    if view.state in _AWAY and not _is_for_its_drift(uow, change, view):
-        why = f" ({view.reason})" if view.reason else ""
-        return f"the board {uid} is {view.state.value}{why}"
+    if why := _away(uow, change, context):
+        return why
     if why := _Share(uow, uid, context.now).why_used_up(change.key.user_id):
         return why
     confirming = [each for each in uow.series.confirming() if each.change_id != change.change_id]
     if any(each.key.target_uid == uid for each in confirming):
         return f"another change is being confirmed on {uid}"
-    if len(confirming) >= MAX_CONFIRMATIONS:
+    if sum(not _away(uow, each, context) for each in confirming) >= MAX_CONFIRMATIONS:
         return f"{MAX_CONFIRMATIONS} other changes are being confirmed"
     return ""
+
+
+def _away(uow: UnitOfWork, change: SeriesChange, context: _Context) -> str:
+    """Return why the board of a change runs nothing for it now; "": it does."""
+    uid = change.key.target_uid
+    view = context.boards.get(uid)
+    if view is None:
+        return f"the board {uid} is no longer in the lab"
+    if view.state not in _AWAY or _is_for_its_drift(uow, change, view):
+        return ""
+    why = f" ({view.reason})" if view.reason else ""
+    return f"the board {uid} is {view.state.value}{why}"
 
 
 class _Share:
@@ -472,7 +486,12 @@ def _follow(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
             return _confirm(uow, change, context.now)
         return _give_up(uow, change, "its check was removed", context.now)
     if check.status is CheckStatus.RUNNING:
-        return False
+        if change.key.target_uid in context.boards:
+            reason = _reason_while_measured(uow, change, context)
+            uow.series.save_change(replace(change, reason=reason))
+            return False
+        why = _away(uow, change, context)
+        check = break_off(check.check_id, why, context.now, uow)
     if change.confirmed_size is not None:  # it is known to be the model's
         return _bisect(uow, change, context)
     if check.confirms is True:
@@ -488,6 +507,14 @@ def _follow(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:
         open_question = f"whether the model is the cause: {check.reason}"
         change = replace(change, not_tested=(*change.not_tested, open_question))
     return _compare_with_recorded(uow, change, context)
+
+
+def _reason_while_measured(uow: UnitOfWork, change: SeriesChange, context: _Context) -> str:
+    """Return the reason of a change whose check runs: why nothing is measured now, or ""."""
+    if change.confirmed_size is not None:
+        return change.reason  # that of the check that confirmed it
+    why = _away(uow, change, context)
+    return f"it waits: {why}" if why else ""
 
 
 def _bisect(uow: UnitOfWork, change: SeriesChange, context: _Context) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from edgeyard.scheduler.engine import confirmation
 from edgeyard.scheduler.engine.checks import advance_checks
 from edgeyard.scheduler.engine.confirmation import (
     MAX_BOARD_SHARE,
@@ -22,7 +23,7 @@ from edgeyard.scheduler.engine.confirmation import (
 from edgeyard.scheduler.engine.series_watch import SeriesWatch
 from edgeyard.scheduler.model.accounting import month_of
 from edgeyard.scheduler.model.accounts import Charge, ChargeKind
-from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason, WaitReason
 from edgeyard.scheduler.model.checks import BISECTION_TAG, CHECK_TAG, CONFIRMATION_TAG
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
@@ -492,6 +493,81 @@ def test_a_board_that_goes_away_between_two_checks_ends_it_with_that_reason(api:
     found = change(api)
     assert (found.status, len(found.check_ids)) == (ChangeStatus.UNCONFIRMED, 1)
     assert found.reason == f"the board {BOARD} is offline (no heartbeat)"
+
+
+def check_of(api: Api, change: SeriesChange) -> Mapping[str, Any]:
+    """The newest check of a change, over HTTP."""
+    found = api.as_("operator").get(f"/v1/checks/{change.check_ids[-1]}")
+    return dict(found.json())
+
+
+def test_a_board_that_leaves_the_lab_during_a_check_ends_both_and_its_run(api: Api) -> None:
+    regression(api)
+    step(api)
+    run = waiting_run(api)
+    assert run is not None
+    step(api, [each for each in views() if each.board.target_uid != BOARD])
+    found = change(api)
+    why = f"the board {BOARD} is no longer in the lab"
+    assert (found.status, found.reason) == (ChangeStatus.UNCONFIRMED, why)
+    assert len(found.check_ids) == 1
+    check = check_of(api, found)
+    assert (check["status"], check["reason"]) == ("error", why)
+    shown = api.as_().get(f"/v1/benchmarks/{run.benchmark_id}").json()
+    assert shown["status"] == "cancelled"
+
+
+def test_a_board_that_is_drained_during_a_check_is_stated_until_it_is_back(api: Api) -> None:
+    regression(api)
+    step(api)
+    step(api, views(BoardState.DRAINED, "a new fan"))
+    found = change(api)
+    assert found.status is ChangeStatus.CONFIRMING
+    assert found.reason == f"it waits: the board {BOARD} is drained (a new fan)"
+    step(api)
+    assert (change(api).status, change(api).reason) == (ChangeStatus.CONFIRMING, "")
+    assert driven(api, SLOWER).status is ChangeStatus.CONFIRMED
+
+
+def test_a_check_that_runs_states_why_its_run_waits(api: Api) -> None:
+    regression(api)
+    step(api)
+    assert check_of(api, change(api))["reason"] == ""
+    run = waiting_run(api)
+    assert run is not None
+    why = WaitReason(reason=WaitingReason.BOARD_DRAINED, sentence=f"{BOARD} is drained")
+    with api.store.write() as uow:
+        uow.benchmarks.save_waiting([replace(run, waiting=why)])
+    waits = f"its run {run.benchmark_id} waits: {BOARD} is drained"
+    assert check_of(api, change(api))["reason"] == waits
+    (listed,) = api.as_().get("/v1/checks").json()["items"]
+    assert listed["reason"] == waits
+    measured(api, run.benchmark_id, 10.0)
+    assert check_of(api, change(api))["reason"] == ""
+
+
+def test_boards_that_are_away_hold_up_no_confirmation_on_others(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confirmation, "MAX_CONFIRMATIONS", 1)
+    regression(api)
+    step(api)
+    other = BOARDS[1].target_uid
+    suspected = replace(
+        change(api),
+        change_id="alert-other",
+        key=replace(change(api).key, target_uid=other, user_id="bob"),
+        status=ChangeStatus.SUSPECTED,
+        check_ids=(),
+    )
+    with api.store.write() as uow:
+        uow.series.add_change(suspected)
+    step(api)
+    with api.store.read() as uow:
+        assert "1 other changes are being confirmed" in uow.series.change("alert-other").reason
+    step(api, [*views(BoardState.DRAINED)[:1], *views()[1:]])
+    with api.store.read() as uow:
+        assert "other changes" not in uow.series.change("alert-other").reason
 
 
 def spent(api: Api, user_id: str, share: float) -> None:
