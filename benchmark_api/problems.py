@@ -28,6 +28,7 @@ from edgeyard.errors import (
     InvalidInput,
     NotAuthenticated,
     NotFound,
+    NothingDiffers,
     OutOfSpace,
     QuotaExceeded,
     RateLimited,
@@ -45,6 +46,7 @@ MAX_TEXT = 1024
 
 _KINDS: tuple[tuple[type[EdgeyardError], int, str], ...] = (
     (UrlRefused, 422, "url_refused"),
+    (NothingDiffers, 422, "nothing_differs"),
     (InvalidInput, 422, "invalid_input"),
     (NotAuthenticated, 401, "not_authenticated"),
     (Forbidden, 403, "forbidden"),

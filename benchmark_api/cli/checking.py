@@ -110,7 +110,7 @@ def check(
     ] = 10,
     self_test: Annotated[
         bool,
-        typer.Option("--self-test", help="Accept a candidate that is the same as the baseline."),
+        typer.Option("--self-test", help="Measure also what is the same as the baseline."),
     ] = False,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the outcome as JUnit XML.")
@@ -134,10 +134,11 @@ def check(
     the budget is spent. The slowdown is that of the primary metric: it grew where lower is better,
     or fell where higher is better. A decision is wrong with a probability of at most 5 %. --junit
     and --markdown are written whatever the outcome is, also if a run fails or Ctrl-C ends the
-    check; --comment only if the interval of the slowdown leaves out 0.
+    check; --comment only if the interval of the slowdown leaves out 0. Two versions of which
+    nothing differs are not measured without --self-test: the decision is `unchanged`.
 
-    Exit status: 0 passed, 1 wrong usage or an error, 2 slower, 3 a run failed, 4 not decided,
-    5 it or a run was cancelled, 130 Ctrl-C, which cancels it.
+    Exit status: 0 passed or unchanged, 1 wrong usage or an error, 2 slower, 3 a run failed, 4 not
+    decided, 5 it or a run was cancelled, 130 Ctrl-C, which cancels it.
 
     The server drives the check: it goes on if the command is lost (`edgeyard checks`).
     """
@@ -187,6 +188,7 @@ def _run(session: Session, gate: Gate, files: _Files) -> int:
             found = gate.run()
         status = {
             "passed": Exit.DONE,
+            "unchanged": Exit.DONE,
             "failed": Exit.NOT_PLACEABLE,
             "error": Exit.ERROR,
         }.get(found.decision.value, Exit.TIMED_OUT)
@@ -242,7 +244,8 @@ def _print(session: Session, found: Check, status: str | None = None) -> None:
     if session.output is Output.JSON:
         emit_json(found.as_json())
         return
-    emit(session.output, items(found.as_json(), "pairs"), _columns(found.metric), "no pair")
+    if found.decision.value != "unchanged":
+        emit(session.output, items(found.as_json(), "pairs"), _columns(found.metric), "no pair")
     if session.output is Output.TABLE:
         if remarks := list(_remarks(found)):
             show(*(note(about, why) for about, why in remarks))
@@ -349,6 +352,8 @@ def sentence(found: Check, status: str | None = None) -> str:
         found: The outcome.
         status: The check's own, where it has no decision: it runs, or was cancelled.
     """
+    if found.decision.value == "unchanged":
+        return f"unchanged: {found.reason}"
     interval = ""
     if found.low is not None and found.high is not None:
         level = f"{100 * found.level:.1f}".removesuffix(".0")
@@ -359,10 +364,14 @@ def sentence(found: Check, status: str | None = None) -> str:
 
 
 def junit_of(found: Check) -> bytes:
-    """Return the outcome as JUnit XML: a failure if it is slower, an error if not decided."""
-    failed, undecided = (
+    """Return the outcome as JUnit XML: a failure if it is slower, an error if not decided.
+
+    The test is skipped if nothing differs.
+    """
+    failed, undecided, unchanged = (
         found.decision.value == "failed",
         found.decision.value in ("undecided", "error"),
+        found.decision.value == "unchanged",
     )
     suite = ElementTree.Element(
         "testsuite",
@@ -370,6 +379,7 @@ def junit_of(found: Check) -> bytes:
         tests="1",
         failures=str(int(failed)),
         errors=str(int(undecided)),
+        skipped=str(int(unchanged)),
     )
     case = ElementTree.SubElement(
         suite, "testcase", classname="edgeyard.check", name=_clean(f"{found.candidate} slowdown")
@@ -377,6 +387,8 @@ def junit_of(found: Check) -> bytes:
     text = _clean(sentence(found))
     if failed or undecided:
         ElementTree.SubElement(case, "failure" if failed else "error", message=text)
+    if unchanged:
+        ElementTree.SubElement(case, "skipped", message=text)
     ElementTree.SubElement(case, "system-out").text = text
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
@@ -391,9 +403,9 @@ def markdown_of(found: Check) -> str:
         f"### Benchmark check {found.decision.value}",
         "",
         f"{_versions(found)}: {_cell(sentence(found))}.",
-        "",
-        *_pairs(found),
     ]
+    if found.decision.value != "unchanged":
+        lines += ["", *_pairs(found)]
     return "\n".join(lines) + "\n"
 
 

@@ -36,7 +36,8 @@ def start(
 
     The server drives it to its end, also if no client asks for its state. Two versions that do
     different work, or that no board can run, are refused before a board is used, as far as that is
-    known.
+    known. Two of which nothing differs are refused with the code `nothing_differs`, unless it is a
+    self-test.
     """
     services = context.services
     idempotency = IdempotencyGuard(

@@ -651,8 +651,9 @@ class Client:
             changes: Fields of the job description in which the candidate differs (see
                 `JobChanges`); with a model file as baseline, all fields of both except the model.
 
-        The server drives it: it goes on if this program ends or loses the connection, and
-        `check_state` returns its outcome then.
+        Of two versions that are the same nothing is measured without `self_test`: the decision is
+        `unchanged`. The server drives it: it goes on if this program ends or loses the connection,
+        and `check_state` returns its outcome then.
 
         Raises:
             InvalidInput: There is no such baseline, or the two do different work.

@@ -55,6 +55,9 @@ from edgeyard.scheduler.model.checks import (
 
 NOT_MEASURED = "a number was not measured"
 
+NOTHING_DIFFERS = "nothing_differs"
+"""Code of the problem by which the server refuses two versions that are the same."""
+
 
 class CheckClient(Calls, Protocol):
     """What a check needs of its client; each method is documented at `Client`."""
@@ -90,6 +93,8 @@ class Decision(StrEnum):
     UNDECIDED = "undecided"
     ERROR = "error"
     """A run failed, or the check was stopped."""
+    UNCHANGED = "unchanged"
+    """Nothing differs between the two, so that nothing was measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +237,9 @@ class Gate:
             InvalidInput: There is no such baseline, the two do different work, or no board can
                 run them.
             BenchmarkEnded: A run ended without a result, or the check was cancelled.
+
+        Returns:
+            The outcome. Of two versions that are the same nothing is measured.
         """
         body = self._body()
         key = uuid.uuid4().hex
@@ -241,7 +249,14 @@ class Gate:
                 return read_answer(self._client.api.post("/v1/checks", body, key=key), StoredCheck)
 
         self._unanswered = start
-        self._stored = found = start()
+        try:
+            self._stored = found = start()
+        except ValidationFailed as error:
+            if error.code != NOTHING_DIFFERS:
+                raise
+            names = f"{self._candidate} and the baseline {self._baseline}"
+            why = f"nothing differs between {names}, so nothing was measured"
+            return self._unmeasured(Decision.UNCHANGED, why)
         self._unanswered = None
         for warning in found.warnings:
             self._report(f"warning: {warning}")
@@ -255,11 +270,19 @@ class Gate:
         """
         if self._stored is not None:
             return outcome_of(self._stored, reason)
+        return self._unmeasured(Decision.ERROR, reason)
+
+    @property
+    def _candidate(self) -> str:
+        return str(self._changes.get("model") or ", ".join(sorted(self._changes)))
+
+    def _unmeasured(self, decision: Decision, reason: str) -> Check:
+        """Return the outcome of a check that the server does not have."""
         return Check(
-            decision=Decision.ERROR,
+            decision=decision,
             reason=reason,
             baseline=str(self._baseline),
-            candidate=str(self._changes.get("model") or ", ".join(sorted(self._changes))),
+            candidate=self._candidate,
             target_uid="",
             metric=P50,
             max_slowdown=self._max_slowdown,
@@ -386,6 +409,8 @@ def _about_candidate() -> Iterator[None]:
     try:
         yield
     except ValidationFailed as error:
+        if error.code == NOTHING_DIFFERS:
+            raise
         raise InvalidInput(
             [
                 replace(one, pointer="/baseline")

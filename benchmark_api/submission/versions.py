@@ -22,7 +22,7 @@ from edgeyard.benchmark_api.submission.idempotency import Accepted, IdempotencyG
 from edgeyard.benchmark_api.submission.offer import Offer
 from edgeyard.benchmark_api.submission.repeat import repeated
 from edgeyard.benchmark_api.submission.store import StoreChecks
-from edgeyard.errors import InvalidInput, QuotaExceeded
+from edgeyard.errors import InvalidInput, NothingDiffers, QuotaExceeded
 from edgeyard.scheduler.engine.checks import log_check
 from edgeyard.scheduler.engine.intake import packed
 from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkFile, Status
@@ -264,8 +264,8 @@ def _refuse_other_work(
         The warnings about both, each once.
 
     Raises:
-        InvalidInput: They do different work, or are the same and it is no self-test, as far as that
-            is known, or no board can run one.
+        NothingDiffers: They are the same, and it is no self-test.
+        InvalidInput: They do different work, as far as that is known, or no board can run one.
     """
     found: dict[str, shapes.DryRun] = {}
     for side in _CANDIDATE_FIRST:
@@ -281,9 +281,7 @@ def _refuse_other_work(
         reason = f"does other work than the candidate: {', '.join(differing)}"
         raise InvalidInput.at("/baseline", reason, "a candidate with the same inputs and type")
     if not self_test and _version(before) == _version(after):
-        reason = "is that of the baseline, and nothing else that a version may change differs"
-        accepted = "another model, engine, version of it or parameters, or self_test"
-        raise InvalidInput.at("/candidate/model", reason, accepted)
+        raise NothingDiffers
     return list(dict.fromkeys((*before.warnings, *after.warnings)))
 
 

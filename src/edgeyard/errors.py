@@ -4,7 +4,8 @@
 
     EdgeyardError
     ├── InvalidInput          the request is wrong: fix the fields that it names
-    │   └── UrlRefused        the address rules forbid this URL
+    │   ├── UrlRefused        the address rules forbid this URL
+    │   └── NothingDiffers    two versions to be compared are the same
     ├── NotAuthenticated      no token, or one that is unknown, expired or revoked
     ├── Forbidden             the token is good, but not for this
     ├── NotFound              no such thing, or not yours: the two look the same
@@ -100,6 +101,15 @@ class UrlRefused(InvalidInput):
     def __init__(self, url: str, reason: str, pointer: str = "") -> None:
         self.url = url
         super().__init__([FieldError(pointer, reason, "an http(s) URL of a public address")])
+
+
+class NothingDiffers(InvalidInput):
+    """Two versions to be compared are the same, so that there is nothing to measure."""
+
+    def __init__(self) -> None:
+        reason = "is that of the baseline, and nothing else that a version may change differs"
+        accepted = "another model, engine, version of it or parameters, or self_test"
+        super().__init__([FieldError("/candidate/model", reason, accepted)])
 
 
 class NotAuthenticated(EdgeyardError):

@@ -223,6 +223,7 @@ def test_nothing_that_differs_is_refused_unless_it_is_a_self_test(api: Api) -> N
     for body in bodies:
         refused = api.as_().post("/v1/checks", json=body)
         assert refused.status_code == 422, body
+        assert refused.json()["code"] == "nothing_differs", body
         (error,) = refused.json()["errors"]
         assert error["pointer"] == "/candidate/model", body
         assert "nothing else that a version may change differs" in error["reason"]

@@ -235,6 +235,46 @@ def test_a_self_test_needs_no_change(server: FakeServer) -> None:
     assert (asked(server)["candidate"], asked(server)["self_test"]) == ({}, True)
 
 
+def unchanged(server: FakeServer) -> None:
+    """Answer as the server does to two versions that are the same."""
+    answered(server, stored_check())
+    wrong = {"pointer": "/candidate/model", "reason": "is that of the baseline", "accepted": ""}
+    refused = problem(422, "nothing_differs", "in other words", errors=[wrong])
+    server.on("POST", "/v1/checks", Answer(refused, 422))
+
+
+def test_two_versions_that_are_the_same_are_not_measured_and_no_error(server: FakeServer) -> None:
+    unchanged(server)
+    Path("comment.md").write_text("of an earlier check")
+    files = ("--junit", "check.xml", "--markdown", "check.md", "--comment", "comment.md")
+    done = run("check", "--baseline", "base", "-m", "net", *files)
+    assert done.exit_code == 0, done.stderr
+    why = "nothing differs between net and the baseline base, so nothing was measured"
+    assert done.stdout == f"unchanged: {why}\n"
+    suite = ElementTree.parse("check.xml").getroot()
+    counts = [suite.get(each) for each in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["1", "0", "0", "1"]
+    skipped = suite.find("testcase/skipped")
+    assert skipped is not None
+    assert why in (skipped.get("message") or "")
+    text = Path("check.md").read_text()
+    assert text.startswith("### Benchmark check unchanged\n")
+    assert why in text
+    assert "| baseline |" not in text
+    assert not Path("comment.md").exists()
+    assert [each.path for each in server.asked if "checks" in each.path] == ["/v1/checks"]
+
+
+def test_programs_get_a_decision_of_its_own_where_nothing_differs(server: FakeServer) -> None:
+    unchanged(server)
+    found = json.loads(printed(run(*CHECK, "--json")))
+    assert (found["decision"], found["pairs"]) == ("unchanged", [])
+    assert found["slowdown"] is None
+    assert run(*CHECK, "-o", "csv").stdout == ""
+    with Client() as client:
+        assert client.check("base", parameters={"threads": 1}).decision == "unchanged"
+
+
 @pytest.mark.parametrize(
     ("pointer", "named"),
     [
