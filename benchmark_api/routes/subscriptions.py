@@ -25,7 +25,7 @@ from edgeyard.benchmark_api.schemas.requests import SubscriptionIn, parse
 from edgeyard.errors import Forbidden, InvalidInput, NotFound, QuotaExceeded
 from edgeyard.scheduler.model.acts import difference
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.series import SERIES_ID_PREFIX
+from edgeyard.scheduler.model.series import is_series_id
 from edgeyard.scheduler.model.subscriptions import (
     Channel,
     DeliveryState,
@@ -180,7 +180,7 @@ def _check_visible(uow: UnitOfWork, caller: Caller, topic: Topic, about: str) ->
         uow.accounts.user(about)
     elif topic is Topic.CAMPAIGN:
         visible_campaign(uow, about, caller)
-    elif topic is Topic.SERIES and about.startswith(SERIES_ID_PREFIX):
+    elif topic is Topic.SERIES and is_series_id(about):
         visible_series(uow, about, caller)
     elif topic is Topic.SERIES:
         user_id = None if caller.is_operator else caller.user_id

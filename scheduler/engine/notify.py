@@ -28,7 +28,7 @@ from edgeyard.scheduler.model.checks import CHECK_TAG
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.model.registered_models import ModelState
-from edgeyard.scheduler.model.series import SeriesKey
+from edgeyard.scheduler.model.series import SeriesKey, is_series_id
 from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.model.subscriptions import (
     LIMIT_MESSAGE,
@@ -491,11 +491,13 @@ def _messages(uow: UnitOfWork, sent: Sequence[tuple[Event, str]]) -> Sequence[_M
         if benchmark is not None and CHECK_TAG in benchmark.description.tags:
             continue  # a check has a result of its own, and a dozen of runs
         of_somebody = kind.startswith((_OF_BENCHMARKS, _OF_ALERTS))
-        names = [event.data.get("lineage"), event.data.get("series_id")]
+        lineages, ids = [event.data.get("lineage")], [event.data.get("series_id")]
         if benchmark is not None:
-            names.append(benchmark.series)
+            lineages.append(benchmark.series)
             if (key := SeriesKey.of(benchmark)) is not None:
-                names.append(key.series_id)
+                ids.append(key.series_id)
+        # A subscription to an id is not for a lineage that somebody named like it.
+        names = [*ids, *(each for each in lineages if not is_series_id(str(each)))]
         about_board = kind.startswith((_OF_BOARDS, _OF_ALERTS))
         target_uid = event.data.get("target_uid") if about_board else None
         messages.append(

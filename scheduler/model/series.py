@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import astuple, dataclass
 from datetime import datetime
 
 from edgeyard.scheduler.model.benchmark import Benchmark
 
-SERIES_ID_PREFIX = "series-"
-"""Beginning of the id of a series."""
+_ID_PREFIX = "series-"
+_ID = re.compile(rf"{_ID_PREFIX}[0-9a-f]{{16}}")
 
 MAX_THRESHOLD = 0.1
 """Largest threshold of a series: a change of 10 % is always worth a confirmation."""
@@ -58,7 +59,12 @@ class SeriesKey:
     def series_id(self) -> str:
         """Short id, the same on every server."""
         digest = hashlib.blake2b(json.dumps(astuple(self)).encode(), digest_size=8)
-        return f"{SERIES_ID_PREFIX}{digest.hexdigest()}"
+        return f"{_ID_PREFIX}{digest.hexdigest()}"
+
+
+def is_series_id(text: str) -> bool:
+    """Return whether a text has the form of the id of a series; a lineage of this form has none."""
+    return _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from tests.builders.api import running
 from tests.builders.cluster import eventually
 from tests.builders.engine import A, B, Lab
 from tests.builders.notifier import notifier_of
+from tests.builders.series import key
 from tests.fakes.cluster import board
 from tests.fakes.mail import MailBox, hanging_server, mail_server
 from tests.fakes.receiver import Receiver, receiver
@@ -188,6 +189,21 @@ def test_an_alert_goes_to_its_owner_and_to_subscribers_who_may_see_it(
     series = f"http://edgeyard.test/ui/history?series=nightly&target_uid={A}&runtime=ort"
     assert f"its series: {series}" in text.splitlines()
     assert log_of(lab, "bob") == []
+
+
+def test_a_lineage_that_is_named_as_a_series_id_reaches_no_subscriber_of_that_series(
+    lab: Lab, box: MailBox
+) -> None:
+    account(lab, "op", Role.OPERATOR)
+    series_id = key(target_uid=A).series_id
+    subscribe(lab, "op", Topic.SERIES, series_id)
+    completed(lab, "bob", series=series_id)
+    happened(lab, "alert.confirmed", "bob", **{**ALERT, "lineage": series_id})
+    notifier_of(lab.store, lab.clock, mail=settings(box.port)).run()
+    assert box.got == []
+    happened(lab, "alert.confirmed", "ann", **{**ALERT, "series_id": series_id})
+    notifier_of(lab.store, lab.clock, mail=settings(box.port)).run()
+    assert box.recipients == ["op@example.org"]
 
 
 def test_a_user_who_lost_the_right_to_see_an_event_is_sent_nothing(lab: Lab, box: MailBox) -> None:
