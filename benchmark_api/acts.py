@@ -173,7 +173,7 @@ def begun(scope: Scope, address: str, at: datetime) -> Acting | None:
         address=address,
         agent=_agent(scope),
         at=at,
-        reason=cleaned(unquote(stated, errors="replace")),
+        reason=cleaned(unquote(stated, errors="replace").strip()),
     )
 
 

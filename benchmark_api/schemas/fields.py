@@ -60,6 +60,8 @@ def _checked(parse: Callable[[object], object], accepted: str) -> BeforeValidato
 
 
 def _plain(value: str) -> str:
+    if value.isspace():
+        raise refusal("is blank", "a text that is not blank")
     if problem := plain_text_problem(value):
         raise refusal(problem, "plain text on one line")
     return value
@@ -169,8 +171,16 @@ def _schema(pattern: re.Pattern[str]) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern.pattern.strip('^$')}$"})
 
 
+def _without_login(link: str) -> str:
+    if _LOGIN.fullmatch(link) is not None:
+        reason = "contains a user name or password, which others would see"
+        raise refusal(reason, "the link without it")
+    return link
+
+
 _COMMIT = re.compile(r"^[0-9A-Za-z]*$")
 _LINK = re.compile(r"^(https?://[^\s]+)?$")
+_LOGIN = re.compile(r"https?://[^/?#\\]*@.*", re.IGNORECASE)
 MAX_LINK = 2048
 
 BENCHMARK_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,54}$")
@@ -188,6 +198,7 @@ Link = Annotated[
     StringConstraints(strict=True, max_length=MAX_LINK),
     AfterValidator(_plain),
     pattern(_LINK, "a URL", "http(s)://HOST/PATH without spaces"),
+    AfterValidator(_without_login),
     _schema(_LINK),
 ]
 Url = Annotated[str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_plain)]

@@ -203,6 +203,10 @@ def test_series_come_in_bounded_pages_each_once(api: Api) -> None:
         ("git_commit", "a b"),
         ("git_commit", "a" * 65),
         ("link", "javascript:alert(1)"),
+        ("link", "https://user:secret@ci.example.org/7"),
+        ("link", "HTTPS://token@ci.example.org"),
+        ("series", "   "),
+        ("name", " "),
     ],
 )
 def test_what_cannot_be_a_series_a_commit_or_a_link_is_refused(
