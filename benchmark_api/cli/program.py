@@ -333,6 +333,7 @@ _PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
     "dataset_urls": ("dataset", "inputs"),
     "model_url": ("model",),
     "input": ("inputs",),
+    "url": ("webhook_url",),
     "submitted_from": ("since",),
     "submitted_before": ("until",),
 }

@@ -209,7 +209,8 @@ class Gate:
         """
         refuse_fields(changes, CHECK_FIELDS, "cannot be that of the several runs of a check")
         if not 0 <= max_slowdown < 10:
-            raise InvalidInput.at("--max-slowdown", f"is {max_slowdown:.2%}", "0 % to 1000 %")
+            accepted = "from 0 % to below 1000 %"
+            raise InvalidInput.at("--max-slowdown", f"is {max_slowdown:.2%}", accepted)
         if not MIN_PAIRS <= max_pairs <= MAX_PAIRS:
             raise InvalidInput.at("--max-pairs", f"is {max_pairs}", f"{MIN_PAIRS} to {MAX_PAIRS}")
         self._client = client

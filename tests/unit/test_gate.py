@@ -434,6 +434,7 @@ def test_a_tag_stands_for_its_newest_completed_benchmark(server: FakeServer) -> 
         ([*CHECK[1:], "--max-slowdown", "much"], "--max-slowdown: 'much'"),
         ([*CHECK[1:], "--max-slowdown", "-1"], "--max-slowdown"),
         ([*CHECK[1:], "--max-slowdown", "3"], "--max-slowdown: '3' would accept 300%"),
+        ([*CHECK[1:], "--max-slowdown", "1000 %"], "(accepted: from 0 % to below 1000 %)"),
         ([*CHECK[1:], "--max-pairs", "2"], "--max-pairs: is 2"),
         ([*CHECK[1:], "--budget", "soon"], "--budget: 'soon'"),
     ],
