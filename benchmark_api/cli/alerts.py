@@ -36,12 +36,12 @@ CHANGES = (
     Column(title="ALERT", of=field("change_id"), whole=True),
     Column(title="STATUS", of=field("status"), whole=True),
     Column(title="CHANGE (95 %)", of=size_of_change, right=True, whole=True),
-    Column(title="SERIES", of=field("lineage")),
-    Column(title="BOARD", of=field("target_uid"), whole=True),
-    Column(title="CAUSE", of=field("cause"), always=False),
-    Column(title="SINCE", of=field("begin_id"), from_width=130),
-    Column(title="FOUND", of=lambda row: local_time(row.get("found_at")), from_width=110),
-    Column(title="OWNER", of=field("user_id"), from_width=150),
+    Column(title="SERIES", of=field("lineage"), shorten=True),
+    Column(title="BOARD", of=field("target_uid"), whole=True, yields=2),
+    Column(title="CAUSE", of=field("cause"), whole=True, always=False, yields=1),
+    Column(title="SINCE", of=field("begin_id"), whole=True, yields=4),
+    Column(title="FOUND", of=lambda row: local_time(row.get("found_at")), whole=True, yields=3),
+    Column(title="OWNER", of=field("user_id"), whole=True, yields=5),
 )
 """Columns of changes of series, which `series show` has, too."""
 

@@ -256,9 +256,11 @@ def _columns(metric: Metric) -> tuple[Column, ...]:
     unit = printable(metric.unit or metric.name)
     return (
         Column(title="BASELINE", of=field("baseline_id"), whole=True, yields=2),
-        Column(title=unit, of=digits_field("baseline_value"), right=True, whole=True),
+        Column(title=f"BASELINE {unit}", of=digits_field("baseline_value"), right=True, whole=True),
         Column(title="CANDIDATE", of=field("candidate_id"), whole=True, yields=1),
-        Column(title=unit, of=digits_field("candidate_value"), right=True, whole=True),
+        Column(
+            title=f"CANDIDATE {unit}", of=digits_field("candidate_value"), right=True, whole=True
+        ),
         Column(title="SLOWDOWN", of=_slowdown, right=True, whole=True),
     )
 
@@ -473,14 +475,14 @@ CheckId = Annotated[str, typer.Argument(metavar="CHECK", show_default=False)]
 _CHECKS = (
     Column(title="CHECK", of=field("check_id"), whole=True),
     Column(title="STATUS", of=field("status"), whole=True),
-    Column(title="SLOWDOWN", of=lambda row: _percent(row.get("slowdown")), right=True),
-    Column(title="PAIRS", of=lambda row: str(len(items(row, "pairs"))), right=True),
+    Column(title="SLOWDOWN", of=lambda row: _percent(row.get("slowdown")), right=True, whole=True),
+    Column(title="PAIRS", of=lambda row: str(len(items(row, "pairs"))), right=True, whole=True),
     Column(title="PURPOSE", of=field("purpose"), whole=True),
-    Column(title="CANDIDATE", of=field("candidate")),
-    Column(title="BASELINE", of=field("baseline"), from_width=110),
-    Column(title="BOARD", of=field("target_uid"), from_width=110),
-    Column(title="STARTED", of=lambda row: local_time(row.get("created_at")), from_width=110),
-    Column(title="OWNER", of=field("user_id"), from_width=130),
+    Column(title="CANDIDATE", of=field("candidate"), shorten=True),
+    Column(title="BASELINE", of=field("baseline"), shorten=True, from_width=110),
+    Column(title="BOARD", of=field("target_uid"), whole=True, yields=1),
+    Column(title="STARTED", of=lambda row: local_time(row.get("created_at")), whole=True, yields=2),
+    Column(title="OWNER", of=field("user_id"), whole=True, yields=3),
 )
 
 

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 
 
 _BEFORE = (
-    Column(title="ENDED", of=lambda row: local_time(row.get("ended_at"))),
+    Column(title="ENDED", of=lambda row: local_time(row.get("ended_at")), whole=True),
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True, from_width=120),
-    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="BOARD", of=field("target_uid"), whole=True, yields=1),
 )
 
 
@@ -79,17 +79,17 @@ def _threshold(row: Row) -> str:
 
 
 _SERIES = (
-    Column(title="SERIES", of=field("lineage")),
+    Column(title="SERIES", of=field("lineage"), shorten=True),
     Column(title="BOARD", of=field("target_uid"), whole=True),
-    Column(title="ENGINE", of=field("runtime")),
-    Column(title="TYPE", of=field("benchmark_type")),
-    Column(title="MEASURES", of=field("measures"), always=False),
-    Column(title="POINTS", of=field("points"), right=True),
-    Column(title="NEWEST", of=lambda row: local_time(row.get("last_at"))),
+    Column(title="ENGINE", of=field("runtime"), whole=True),
+    Column(title="TYPE", of=field("benchmark_type"), whole=True),
+    Column(title="MEASURES", of=field("measures"), shorten=True, always=False, yields=1),
+    Column(title="POINTS", of=field("points"), right=True, whole=True),
+    Column(title="NEWEST", of=lambda row: local_time(row.get("last_at")), whole=True, yields=2),
     Column(title="ALERT", of=field("alert_id"), whole=True, always=False),
-    Column(title="THRESHOLD", of=_threshold, right=True, always=False),
-    Column(title="ID", of=field("series_id"), whole=True, from_width=110),
-    Column(title="OWNER", of=field("user_id"), from_width=130),
+    Column(title="THRESHOLD", of=_threshold, right=True, whole=True, always=False, yields=3),
+    Column(title="ID", of=field("series_id"), whole=True, yields=4),
+    Column(title="OWNER", of=field("user_id"), whole=True, yields=5),
 )
 
 SeriesId = Annotated[str, typer.Argument(metavar="SERIES_ID", show_default=False)]

@@ -510,6 +510,24 @@ def test_checks_state_what_edgeyard_started_them_for(server: FakeServer) -> None
     assert "confirmation of a suspected change of a series, which Edgeyard started" in shown
 
 
+def test_checks_fit_in_80_columns(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
+    ids = {
+        f"{side}_id": f"rpi4b-ort-20261121080000-{side:.8}ab" for side in ("baseline", "candidate")
+    }
+    changes = {"check_id": "check-0123456789abcdef", "candidate": "object-detector-v7.onnx"}
+    found = stored_check("undecided", {**check_pair(0), **ids}, slowdown=0.01, **changes)
+    server.on("GET", "/v1/checks", {"items": [found], "next_cursor": None})
+    server.on("GET", "/v1/checks/check-1", found)
+    header, line = printed(run("checks", "list")).splitlines()
+    assert max(map(len, (header, line))) <= 80
+    assert "object-d" in line
+    header, line, *_ = printed(run("checks", "show", "check-1")).splitlines()
+    assert max(map(len, (header, line))) <= 80
+    assert header.split()[:2] == ["BASELINE", "ms"]
+    assert ids["candidate_id"] in line
+
+
 def test_checks_of_the_server_are_listed_shown_and_cancelled(server: FakeServer) -> None:
     running = stored_check("running", check_pair(0, 1.01), slowdown=0.01)
     server.on("GET", "/v1/checks", {"items": [running], "next_cursor": None})

@@ -107,6 +107,72 @@ def test_series_are_listed_by_pages(server: FakeServer) -> None:
     assert server.of("GET", "/v1/series")[-1].query["target_uid"] == ["rpi4b-0001-0001"]
 
 
+ID = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("alert_id", [None, f"alert-{ID}"])
+def test_series_fit_in_80_columns(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, alert_id: str | None
+) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
+    found = {
+        "series_id": f"series-{ID}",
+        "lineage": "object-detector-nightly-of-the-main-branch",
+        "user_id": "alice",
+        "target_uid": "emumid-0001-0002",
+        "runtime": "openvino",
+        "benchmark_type": "TYPE1",
+        "measures": "",
+        "points": 120,
+        "first_at": "2026-11-01T03:00:00Z",
+        "last_at": "2026-11-21T03:00:00Z",
+        "threshold": 0.051,
+        "alert_id": alert_id,
+    }
+    server.on("GET", "/v1/series", {"items": [found], "next_cursor": None})
+    header, line = printed(run("series", "list")).splitlines()
+    assert max(map(len, (header, line))) <= 80
+    assert line.startswith("object-d")
+    assert line.split()[1:5] == ["emumid-0001-0002", "openvino", "TYPE1", "120"]
+    assert line.endswith(alert_id or "03:00:00")
+
+
+def test_a_history_with_changes_fits_in_80_columns(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
+    old = row("old", p50_ms=10.0, ended_at="2026-11-01T00:00:00Z")
+    new = row("new", p50_ms=12.0, ended_at="2026-11-02T00:00:00Z")
+    suspected = {"size": 0.12, "low": 0.1, "high": 0.14}
+    points = series_points(series_point(old), series_point(new, suspected=suspected))
+    change = series_change(change_id=f"alert-{ID}", lineage="object-detector-nightly")
+    server.on("GET", "/v1/series/points", {**points, "changes": [change]})
+    lines = printed(run("series", "show", "detector")).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(each.startswith("2026-11-02 00:00:00") for each in lines)
+    assert any(each.startswith(f"alert-{ID}") and "object-d" in each for each in lines)
+
+
+def test_alerts_fit_in_80_columns(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
+    sizes = {"size": 0.112, "low": 0.101, "high": -0.123}
+    found = series_change(
+        "unconfirmed",
+        change_id=f"alert-{ID}",
+        lineage="object-detector-nightly",
+        target_uid="emumid-0001-0002",
+        **sizes,
+    )
+    server.on("GET", "/v1/alerts", {"items": [found], "next_cursor": None})
+    header, line = printed(run("alerts", "list")).splitlines()
+    assert max(map(len, (header, line))) <= 80
+    assert "SERIES" in header
+    assert "object-d" in line
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "100")
+    (_, line) = printed(run("alerts", "list")).splitlines()
+    assert "emumid-0001-0002" in line
+
+
 @pytest.mark.slow
 def test_a_series_compares_each_result_with_the_one_before(server: FakeServer) -> None:
     newer = workload(model_sha256="f" * 64, engine_version="9.9")
