@@ -320,10 +320,16 @@ def subscription(subscription: Subscription) -> shapes.Subscription:
     )
 
 
+_SUBJECTS = ("change_id", "target_uid", "model")
+"""Names in the data of a message that identify its subject, besides the benchmark."""
+
+
 def delivery(delivery: Delivery) -> shapes.Delivery:
     """Return a message of the log, without what it was about where that was withheld."""
     body = msgspec.json.decode(delivery.body)
     shown = delivery.state is not DeliveryState.WITHHELD
+    data = body["data"]
+    subjects = (delivery.benchmark_id, *(data.get(name) for name in _SUBJECTS))
     return same(
         shapes.Delivery,
         delivery,
@@ -331,6 +337,7 @@ def delivery(delivery: Delivery) -> shapes.Delivery:
         state=delivery.state.value,
         type=delivery.kind if shown else "",
         text=str(body["text"]) if shown else "",
+        about=next((str(each) for each in subjects if each), "") if shown else "",
         page=str(body.get("page", "")) if shown else "",
         benchmark_id=delivery.benchmark_id if shown else None,
     )

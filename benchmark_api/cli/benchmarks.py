@@ -362,10 +362,14 @@ def _act_what(row: Row) -> str:
     facts = data if isinstance(data, dict) else {}
     whose = facts.get("group_id") or facts.get("user_id")
     about = plain(row.get("board") or row.get("benchmark_id") or whose)
+    series = " ".join(plain(facts.get(name)) for name in _SERIES_NAMES if facts.get(name))
     count = row.get("count")
     times = f"{count} times" if isinstance(count, int) and count > 1 else ""
-    return " ".join(filter(None, [about, times, _act_change(row)]))
+    return " ".join(filter(None, [about, series, times, _act_change(row)]))
 
+
+_SERIES_NAMES = ("change_id", "series_id", "lineage")
+"""Fields that name an alert and its series, or a series."""
 
 _NAMES = ("name", "policy", "user_id")
 """Fields that name what an act made or removed, the first of them that it has."""
@@ -382,7 +386,7 @@ def _act_change(row: Row) -> str:
     return ", ".join(
         f"{name}: {plain(before[name]) or 'none'} -> {plain(after.get(name)) or 'none'}"
         for name in before
-        if name not in ("at", "by_user_id", "reason")
+        if name not in ("at", "by_user_id", "reason") and before[name] != after.get(name)
     )
 
 

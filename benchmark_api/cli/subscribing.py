@@ -36,7 +36,7 @@ _MESSAGE_COLUMNS = (
     Column(title="TIME", of=lambda row: local_time(row.get("created_at")), whole=True),
     Column(title="STATE", of=field("state"), whole=True),
     Column(title="TYPE", of=field("type")),
-    Column(title="ABOUT", of=field("benchmark_id"), always=False),
+    Column(title="ABOUT", of=field("about"), always=False),
     Column(title="BY", of=field("channel"), whole=True),
     Column(title="TO", of=field("recipient")),
     Column(title="TRIES", of=field("tries"), right=True),

@@ -12,6 +12,7 @@ import msgspec
 from fastapi import Query
 
 from edgeyard.benchmark_api import views
+from edgeyard.benchmark_api.acts import state_reason
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
@@ -178,6 +179,7 @@ def _end(
 ) -> Answer[shapes.SeriesChange]:
     services = context.services
     why = parse(AlertEndIn, body.tree()).reason or stated_reason()
+    state_reason(why)
 
     def end(uow: UnitOfWork) -> SeriesChange:
         _visible_change(uow, change_id, caller)

@@ -1422,10 +1422,12 @@ class Subscriptions(Struct, frozen=True, kw_only=True):
 class Delivery(Struct, frozen=True, kw_only=True):
     """A message to a user, in the log of messages.
 
-    ``type`` is that of its event, or ``message.limit``. ``recipient`` is the e-mail address or the
+    ``type`` is that of its event, or ``message.limit``. ``about`` names its subject: the benchmark,
+    the alert, the board or the model; "": it has none. ``recipient`` is the e-mail address or the
     host of the webhook that the last try went to; "" before the first. ``error`` states why that
     failed, or why the message was not sent. Of a message that was withheld, because its user may
-    not see any more what it is about, ``type``, ``text``, ``benchmark_id`` and ``page`` are empty.
+    not see any more what it is about, ``type``, ``text``, ``about``, ``benchmark_id`` and ``page``
+    are empty.
     """
 
     delivery_id: str
@@ -1434,6 +1436,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     channel: Literal["mail", "webhook"]
     type: str
     text: str
+    about: str
     benchmark_id: str | None
     page: str
     state: Literal["waiting", "sent", "failed", "limited", "withheld"]

@@ -71,6 +71,7 @@ def _saved(
     uow.series.save_watched(after)
     data = {
         "series_id": after.key.series_id,
+        "lineage": after.key.lineage,
         "before": _settings(before),
         "after": _settings(after),
     }

@@ -17,12 +17,19 @@ from edgeyard.benchmark_api.sdk.errors import StateConflict, ValidationFailed
 from edgeyard.scheduler.engine.series_watch import SeriesWatch
 from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
-from edgeyard.scheduler.model.subscriptions import alert_types
+from edgeyard.scheduler.model.subscriptions import (
+    Channel,
+    Subscription,
+    Topic,
+    alert_types,
+    new_subscription_id,
+)
 from edgeyard.scheduler.model.users import Login
 from tests.builders.api import Api, running
 from tests.builders.cli import printed, refusal, run
 from tests.builders.measured import Measured, store_measured
 from tests.builders.model_files import a_model_file
+from tests.builders.notifier import notifier_of
 from tests.builders.pages import HOSTILE, Parts, as_
 from tests.builders.series import change, key
 from tests.integration.test_confirmation import measured, nights, regression
@@ -112,6 +119,50 @@ def test_an_alert_is_resolved_or_dismissed_with_a_reason_and_once(api: Api, clie
     assert acts["alert.dismissed"]["data"]["change_id"] == "alert-1"
     sentence = acts["alert.dismissed"]["data"]["sentence"]
     assert sentence.endswith("(dismissed). alice: the new model does more")
+
+
+def test_the_log_of_acts_names_the_alert_and_the_series(api: Api, shell: None) -> None:
+    made = stored(api, "alert-acts", key=key(lineage="series-of-acts"))
+    api.as_().post("/v1/alerts/alert-acts/dismiss", json={"reason": "a new fan"})
+    series_id, lineage = made.key.series_id, made.key.lineage
+    with api.store.write() as uow:
+        series = replace(uow.series.watched(series_id), threshold=0.1)
+        uow.series.save_watched(replace(series, threshold_at=api.clock.now()))
+    run("series", "reset-threshold", series_id)
+    lines = printed(run("events")).splitlines()
+    (dismissed,) = [each for each in lines if "alert-acts" in each]
+    assert dismissed.rstrip().endswith("a new fan")
+    assert lineage in dismissed
+    (changed,) = [each for each in lines if "series.changed" in each and series_id in each]
+    assert lineage in changed
+    assert "threshold: 0.1 -> 0" in changed
+    assert "alert_unconfirmed" not in changed
+    page = as_(api).get("/ui/events").text
+    assert page.count(lineage) >= 2
+
+
+def test_the_log_of_messages_names_the_alert(api: Api, client: Client, shell: None) -> None:
+    stored(api, "alert-message")
+    with api.store.write() as uow:
+        subscription = Subscription(
+            subscription_id=new_subscription_id(),
+            user_id="alice",
+            topic=Topic.USER,
+            about="alice",
+            channel=Channel.WEBHOOK,
+            events=("alert.resolved",),
+            created_at=api.clock.now(),
+            since_seq=uow.log.last_seq(),
+        )
+        uow.subscriptions.add(subscription)
+    client.resolve_alert("alert-message")
+    notifier_of(api.store, api.clock).run()
+    with api.store.write() as uow:
+        uow.subscriptions.remove(subscription.subscription_id, "alice")
+    (logged,) = api.as_().get("/v1/deliveries").json()["items"]
+    assert (logged["about"], logged["benchmark_id"]) == ("alert-message", None)
+    assert "alert-message" in printed(run("subscriptions", "messages"))
+    assert 'href="/ui/alerts/alert-message"' in as_(api).get("/ui/subscriptions").text
 
 
 def test_a_threshold_is_reset_and_unconfirmed_alerts_are_asked_for(
