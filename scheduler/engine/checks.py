@@ -26,7 +26,13 @@ from edgeyard.scheduler.decide.slowdown import judge_check, spent
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import unpacked
 from edgeyard.scheduler.engine.quotas import check_queue
-from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, IfUnavailable, Status
+from edgeyard.scheduler.model.benchmark import (
+    TERMINAL,
+    Benchmark,
+    FailureCategory,
+    IfUnavailable,
+    Status,
+)
 from edgeyard.scheduler.model.checks import (
     BASELINE,
     CANDIDATE,
@@ -151,10 +157,13 @@ def _step(
             return False
         if last.status not in TERMINAL:
             return now >= check.until and _stop(uow, check, now)
-        if last.status is not Status.COMPLETED:
+        if _made_way_too_often(last):
+            check = replace(check, run_ids=check.run_ids[:-1])
+        elif last.status is not Status.COMPLETED:
             _end(uow, check, CheckStatus.ERROR, _why_ended(last), now)
             return False
-        check = replace(check, target_uid=check.target_uid or last.target_uid)
+        else:
+            check = replace(check, target_uid=check.target_uid or last.target_uid)
     if len(check.run_ids) == check.runs_of_pair:
         check = _with_pair(uow, check)
         if check.errors:
@@ -287,6 +296,12 @@ class _Measured:
         )
         why = " ".join(str(each.get("sentence") or each.get("code") or "") for each in found)
         yield f"the {side} is invalid: {why.removesuffix('.')}" if why else f"the {side} is invalid"
+
+
+def _made_way_too_often(run: Benchmark) -> bool:
+    """Return whether a run failed for others alone, so that it is measured again."""
+    failure = run.failure
+    return failure is not None and failure.category is FailureCategory.PREEMPTED_TOO_OFTEN
 
 
 def _why_ended(run: Benchmark) -> str:

@@ -689,15 +689,17 @@ def _refute(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) 
 def _give_up(uow: UnitOfWork, change: SeriesChange, why: str, now: datetime) -> bool:
     """End a change that can't be confirmed: an alert only if the series' owner asked for these.
 
-    Such a change of a canary is always an alert: operators end the drift by resolving it.
+    Such a change of a canary is always an alert: operators end the drift by resolving it. What
+    takes back an alert is none: that alert goes on.
     """
     try:
         is_wanted = uow.series.watched(change.key.series_id).alert_unconfirmed
     except NotFound:
         is_wanted = False
     is_wanted = is_wanted or change.key.user_id == CANARY_USER
-    if is_wanted and change.alert_id is None:
-        opened = replace(change, status=ChangeStatus.OPEN, reason=why)
+    earlier = _alert(uow, change)
+    if is_wanted and (earlier is None or (earlier.size > 0) == (change.size > 0)):
+        opened = replace(change, status=ChangeStatus.OPEN, alert_id=None, reason=why)
         uow.series.save_change(opened)
         log_change(uow, opened, "alert.open", now)
         return True

@@ -192,6 +192,32 @@ def test_a_run_without_a_result_ends_it_and_is_named(api: Api) -> None:
     assert found["reason"] == f"its run {run} failed: it is no model"
 
 
+def test_a_run_that_made_way_too_often_is_measured_again_within_the_budget(api: Api) -> None:
+    check = started(api, budget_s=600)
+    step(api)
+    measured(api, shown(api, check)["run_id"], 10.0)
+    step(api)
+    stopped = shown(api, check)["run_id"]
+    too_often = Failure(category=FailureCategory.PREEMPTED_TOO_OFTEN, sentence="it was stopped")
+    with api.store.write() as uow:
+        lifecycle.fail(uow, stopped, too_often, api.clock.now())
+    assert step(api) == 1
+    again = shown(api, check)
+    assert (again["status"], again["reason"]) == ("running", "")
+    assert again["run_id"] != stopped
+    models = [each["description"]["model"] for each in runs(api)]
+    assert models == ["old.onnx", "new.onnx", "new.onnx"]
+    measured(api, again["run_id"], 10.0)
+    assert len(driven(api, check, [1.001, 0.999])["pairs"]) == 3
+    late = started(api, budget_s=600)
+    step(api)
+    with api.store.write() as uow:
+        lifecycle.fail(uow, shown(api, late)["run_id"], too_often, api.clock.now())
+    api.clock.ahead += timedelta(seconds=601)
+    step(api)
+    assert shown(api, late)["status"] == "undecided"
+
+
 def test_other_work_is_refused_at_once_or_after_the_first_pair(api: Api) -> None:
     body = {
         "baseline": {"description": description(model="old.onnx")},

@@ -437,6 +437,27 @@ def test_what_cannot_be_confirmed_is_an_alert_only_where_that_is_asked_for(api: 
     assert kinds(api) == ["series.suspected", "alert.open"]
 
 
+def test_an_alert_that_comes_back_without_a_confirmation_is_open_and_its_end_is_not(
+    api: Api,
+) -> None:
+    regression(api)
+    driven(api, SLOWER)
+    with api.store.write() as uow:
+        series = uow.series.watched(change(api).key.series_id)
+        uow.series.save_watched(replace(series, alert_unconfirmed=True))
+    nights(api, "new.onnx", 3, 10.8)
+    nights(api, "old.onnx", 4, 10.0)
+    step(api, budget_s=0.0)
+    assert change(api).status is ChangeStatus.UNCONFIRMED
+    nights(api, "old.onnx", 12, 10.0)
+    assert driven(api, SLOWER).status is ChangeStatus.MERGED
+    nights(api, "new.onnx", 4, 10.8)
+    assert change(api).alert_id is not None
+    step(api, budget_s=0.0)
+    assert (change(api).status, change(api).alert_id) == (ChangeStatus.OPEN, None)
+    assert kinds(api)[-1] == "alert.open"
+
+
 def remove_credits(api: Api) -> None:
     answer = api.as_("operator").post("/v1/users/alice/credits", json={"credits": 0})
     assert answer.status_code == 200, answer.text
