@@ -39,7 +39,7 @@ from edgeyard.errors import Conflict, InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
-from edgeyard.scheduler.model.canaries import CANARY_USER, drifted
+from edgeyard.scheduler.model.canaries import drifted
 from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
@@ -267,24 +267,22 @@ def newest_reports(uow: UnitOfWork, benchmarks: Sequence[Benchmark]) -> dict[str
 def with_drift(
     uow: UnitOfWork, benchmarks: Sequence[Benchmark], reports: Sequence[Report]
 ) -> Sequence[Report]:
-    """Return reports as they are shown: those of boards that drift are suspect since then.
+    """Return reports as they are shown: those of boards that drifted at the time are suspect.
 
     Args:
         uow: Open for reading.
         benchmarks: Those that the reports are of.
         reports: As they are stored.
     """
-    drifts = uow.canaries.drifts() if reports else {}
-    if not drifts:
-        return reports
+    drifts = uow.canaries.drifts() if reports else ()
     drift_of = {
         each.benchmark_id: drift
+        for drift in reversed(drifts)  # of several the oldest
         for each in benchmarks
-        if each.user_id != CANARY_USER
-        and (drift := drifts.get(each.target_uid or "")) is not None
-        and each.ended_at is not None
-        and each.ended_at >= drift.since
+        if drift.covers(each)
     }
+    if not drift_of:
+        return reports
     return [
         replace(each, report=drifted(each.report, drift_of[each.benchmark_id]))
         if each.benchmark_id in drift_of

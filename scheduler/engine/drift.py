@@ -41,7 +41,8 @@ def _due(
     """Return the quarantines that are to be imposed, and those that are to be lifted."""
     known = uow.reservations.quarantines()
     active = [each for each in known.values() if each.of_drift and each.active]
-    drifts = uow.canaries.drifts() if wanted or active else {}
+    known_drifts = uow.canaries.drifts() if wanted or active else ()
+    drifts = {each.target_uid: each for each in reversed(known_drifts) if each.until is None}
     imposed = [
         Quarantine(target_uid=uid, since=now, reason=drift.sentence)
         for uid, drift in drifts.items()

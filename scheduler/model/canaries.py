@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from edgeyard.devices.model import ENGINE_PATTERN
+from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.times import time_text
 
 CANARY_USER = "edgeyard-canary"
@@ -91,7 +92,7 @@ class CanaryBoard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardDrift:
-    """A change of a canary's level on a board, suspected or confirmed, that has not ended.
+    """A change of a canary's level on a board, suspected or confirmed.
 
     Attributes:
         target_uid: The board.
@@ -101,6 +102,8 @@ class BoardDrift:
         metric: Name of the primary metric.
         confirmed: Whether a check has confirmed it.
         since: Begin of the first run of the new level.
+        until: Begin of the first run of the old level after it, or when somebody ended its alert;
+            None: it has not ended.
     """
 
     target_uid: str
@@ -110,19 +113,32 @@ class BoardDrift:
     metric: str
     confirmed: bool
     since: datetime
+    until: datetime | None
+
+    def covers(self, benchmark: Benchmark) -> bool:
+        """Return whether a benchmark of others ran on the board while it drifted."""
+        ended_at = benchmark.ended_at
+        return (
+            benchmark.user_id != CANARY_USER
+            and benchmark.target_uid == self.target_uid
+            and ended_at is not None
+            and ended_at >= self.since
+            and (self.until is None or (benchmark.started_at or ended_at) < self.until)
+        )
 
     @property
     def sentence(self) -> str:
-        """What drifted, by how much and since when, as a sentence."""
+        """What drifted, by how much and when, as a sentence."""
         known = "confirmed" if self.confirmed else "suspected"
+        end = "" if self.until is None else f", until {time_text(self.until)}"
         return (
             f"the board drifted: the {self.metric} of {self.lineage} on {self.target_uid} changed "
-            f"by {100 * self.size:+.1f} % at {time_text(self.since)} ({known})"
+            f"by {100 * self.size:+.1f} % at {time_text(self.since)} ({known}{end})"
         )
 
 
 def drifted(report: Mapping[str, object], drift: BoardDrift) -> Mapping[str, object]:
-    """Return the report of a run on a board that drifts: a comparable number is suspect.
+    """Return the report of a run on a board while it drifted: a comparable number is suspect.
 
     The reason stands beside those that the report has; an invalid number stays invalid.
     """

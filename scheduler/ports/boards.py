@@ -79,11 +79,11 @@ class Canaries(Protocol):
         """Return the stored states by board. A unit of work that writes locks them."""
         ...
 
-    def drifts(self) -> Mapping[str, BoardDrift]:
-        """Return the drift of each board that has one, by board: of several the oldest.
+    def drifts(self) -> Sequence[BoardDrift]:
+        """Return when boards drift or drifted, the oldest first.
 
         It follows from the changes of canaries' series: those that are suspected, that are being
-        confirmed, and active alerts.
+        confirmed, active alerts, and confirmed alerts that were resolved since.
         """
         ...
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import and_, exists, func, select
+from sqlalchemy import and_, exists, func, or_, select
 
 from edgeyard.scheduler.model.canaries import CANARY_USER, BoardDrift, CanaryBoard
 from edgeyard.scheduler.model.series_changes import (
@@ -26,8 +26,27 @@ from edgeyard.scheduler.store.tables import (
 from edgeyard.scheduler.store.transaction import Transaction
 
 _BEGIN = benchmarks.alias()
+_ALERT = series_changes.alias()
+_BACK = series_changes.alias()
+"""The change by which the level was back; it has the alert that it ended, and the same end."""
+_BACK_BEGIN = benchmarks.alias()
+
 _SINCE = func.coalesce(
     _BEGIN.c.started_at, _BEGIN.c.ended_at, series_changes.c.found_at, type_=UtcTime
+)
+_UNTIL = func.coalesce(
+    _BACK_BEGIN.c.started_at, _BACK_BEGIN.c.ended_at, series_changes.c.ended_at, type_=UtcTime
+)
+_HAS_ENDED = and_(
+    series_changes.c.confirmed_size.is_not(None),
+    or_(
+        series_changes.c.status == ChangeStatus.RESOLVED.value,
+        and_(  # what an alert was before it was reopened
+            series_changes.c.status == ChangeStatus.MERGED.value,
+            _ALERT.c.status.in_([ChangeStatus.CONFIRMED.value, ChangeStatus.RESOLVED.value]),
+            _ALERT.c.size * series_changes.c.size > 0,
+        ),
+    ),
 )
 _DRIFTS = (
     select(
@@ -36,16 +55,32 @@ _DRIFTS = (
         series_changes.c.lineage,
         func.coalesce(series_changes.c.confirmed_size, series_changes.c.size).label("size"),
         series_changes.c.metric,
-        (series_changes.c.status == ChangeStatus.CONFIRMED.value).label("confirmed"),
+        or_(series_changes.c.status == ChangeStatus.CONFIRMED.value, _HAS_ENDED).label("confirmed"),
         _SINCE.label("since"),
+        _UNTIL.label("until"),
     )
     .select_from(
         series_changes.outerjoin(_BEGIN, _BEGIN.c.benchmark_id == series_changes.c.begin_id)
+        .outerjoin(_ALERT, _ALERT.c.change_id == series_changes.c.alert_id)
+        .outerjoin(
+            _BACK,
+            and_(
+                _BACK.c.series_id == series_changes.c.series_id,
+                _BACK.c.alert_id
+                == func.coalesce(series_changes.c.alert_id, series_changes.c.change_id),
+                _BACK.c.ended_at == series_changes.c.ended_at,
+                _BACK.c.size * series_changes.c.size < 0,
+            ),
+        )
+        .outerjoin(_BACK_BEGIN, _BACK_BEGIN.c.benchmark_id == _BACK.c.begin_id)
     )
     .where(
         series_changes.c.user_id == CANARY_USER,
-        series_changes.c.status.in_(
-            sorted(each.value for each in UNDECIDED_CHANGES | ACTIVE_ALERTS)
+        or_(
+            series_changes.c.status.in_(
+                sorted(each.value for each in UNDECIDED_CHANGES | ACTIVE_ALERTS)
+            ),
+            _HAS_ENDED,
         ),
     )
 )
@@ -56,9 +91,13 @@ HAS_DRIFTED = and_(
     exists().where(
         _drift.c.target_uid == benchmarks.c.target_uid,
         benchmarks.c.ended_at >= _drift.c.since,
+        or_(
+            _drift.c.until.is_(None),
+            func.coalesce(benchmarks.c.started_at, benchmarks.c.ended_at) < _drift.c.until,
+        ),
     ),
 )
-"""Whether a benchmark ran on a board that drifts, and ended after the begin of that."""
+"""Whether a benchmark ran on a board while that drifted: see `BoardDrift.covers`."""
 
 
 class SqlCanaries(Canaries):
@@ -77,9 +116,9 @@ class SqlCanaries(Canaries):
         found = map(_board, self._tx.rows(select(canary_boards)))
         return {each.target_uid: each for each in found}
 
-    def drifts(self) -> Mapping[str, BoardDrift]:
-        rows = self._tx.rows(_DRIFTS.order_by(_SINCE.desc(), series_changes.c.change_id.desc()))
-        return {each.target_uid: each for each in map(_drift_of, rows)}
+    def drifts(self) -> Sequence[BoardDrift]:
+        rows = self._tx.rows(_DRIFTS.order_by(_SINCE, series_changes.c.change_id))
+        return [_drift_of(each) for each in rows]
 
 
 def _drift_of(row: Row) -> BoardDrift:

@@ -84,10 +84,12 @@ def listed(api: Api, word: str) -> set[str]:
     return {each["benchmark_id"] for each in found.json()["items"]}
 
 
-def moved(api: Api, *way: ChangeStatus) -> None:
+def moved(api: Api, *way: ChangeStatus, of: SeriesChange = DRIFT) -> None:
     with api.store.write() as uow:
+        if of.change_id != DRIFT.change_id:
+            uow.series.add_change(replace(of, status=ChangeStatus.SUSPECTED))
         for status in way:
-            uow.series.save_change(replace(uow.series.change("drift"), status=status))
+            uow.series.save_change(replace(of, status=status))
 
 
 def test_results_on_the_board_are_suspect_from_the_begin_of_its_drift_on(
@@ -121,19 +123,64 @@ def test_every_list_shows_it(api: Api, found: SeriesChange) -> None:
     assert "after" not in listed(api, "comparable")
 
 
-def test_it_ends_with_the_alert_and_with_what_was_noise(api: Api, found: SeriesChange) -> None:
-    moved(api, ChangeStatus.CONFIRMING, ChangeStatus.CONFIRMED)
-    assert verdict(api, "after")["reasons"][0]["sentence"].endswith("(confirmed)")
-    moved(api, ChangeStatus.RESOLVED)
-    assert verdict(api, "after")["verdict"] == "comparable"
+def test_it_ends_with_what_was_noise_or_dismissed_or_never_confirmed(
+    api: Api, found: SeriesChange
+) -> None:
+    for number, way in enumerate(
+        (
+            [ChangeStatus.CONFIRMING, ChangeStatus.NOISE],
+            [ChangeStatus.CONFIRMING, ChangeStatus.CONFIRMED, ChangeStatus.DISMISSED],
+            [ChangeStatus.OPEN, ChangeStatus.RESOLVED],
+        )
+    ):
+        each = replace(DRIFT, change_id=f"again-{number}")
+        moved(api, *way, of=each if number else DRIFT)
+        assert verdict(api, "after")["verdict"] == "comparable"
     assert "after" in listed(api, "comparable")
+
+
+def test_results_of_a_confirmed_drift_stay_suspect_when_it_has_ended(
+    api: Api, found: SeriesChange
+) -> None:
+    store_measured(
+        api.store,
+        [
+            measured("canary-back", 6, user_id=CANARY_USER, series=CANARY),
+            measured("later", 7),
+            measured("canary-again", 8, user_id=CANARY_USER, series=CANARY, p50_ms=11.0),
+            measured("now", 9),
+        ],
+    )
     with api.store.write() as uow:
-        uow.series.add_change(replace(DRIFT, change_id="again"))
+        for name in ("later", "now"):
+            uow.attempts.add_outcome(an_outcome(name, verdict="comparable"))
+    ended_at = DAY + timedelta(days=8)
+    confirmed = replace(DRIFT, confirmed_size=0.1)
+    moved(api, ChangeStatus.CONFIRMING, ChangeStatus.CONFIRMED, of=confirmed)
+    back = replace(DRIFT, change_id="back", begin_id="canary-back", size=-0.1, alert_id="drift")
+    moved(api, ChangeStatus.CONFIRMING, ChangeStatus.MERGED, of=replace(back, ended_at=ended_at))
+    resolved = replace(confirmed, ended_at=ended_at)
+    moved(api, ChangeStatus.RESOLVED, of=resolved)
+    assert verdict(api, "after")["reasons"][0]["sentence"].endswith(
+        "at 2026-11-06 07:59:40 UTC (confirmed, until 2026-11-08 07:59:40 UTC)"
+    )
+    assert verdict(api, "later")["verdict"] == "comparable"
+    assert (listed(api, "suspect"), listed(api, "comparable")) == (
+        {"after"},
+        {"before", "later", "now"},
+    )
+    # it comes back: the alert is the new drift, and what it was is kept beside it
+    again = replace(confirmed, begin_id="canary-again", ended_at=None)
+    moved(api, ChangeStatus.CONFIRMED, of=again)
+    with api.store.write() as uow:
+        merged = {"change_id": "was", "alert_id": "drift", "status": ChangeStatus.MERGED}
+        uow.series.add_change(replace(resolved, **merged))
+    assert listed(api, "suspect") == {"after", "now"}
     assert verdict(api, "after")["verdict"] == "suspect"
-    with api.store.write() as uow:
-        uow.series.save_change(replace(DRIFT, change_id="again", status=ChangeStatus.CONFIRMING))
-        uow.series.save_change(replace(DRIFT, change_id="again", status=ChangeStatus.NOISE))
-    assert verdict(api, "after")["verdict"] == "comparable"
+    assert verdict(api, "later")["verdict"] == "comparable"
+    assert verdict(api, "now")["verdict"] == "suspect"
+    moved(api, ChangeStatus.DISMISSED, of=again)
+    assert listed(api, "suspect") == set()
 
 
 def test_a_board_is_in_quarantine_while_its_drift_is_confirmed_where_that_is_wanted(
