@@ -88,6 +88,13 @@ _COLUMNS: Mapping[str, Mapping[str, str]] = {
         "primary_better": "text",
         "primary_value": "number",
         "verdict": "text",
+        "engine_version": "text",
+        "runner": "text",
+        "kernel": "text",
+        "firmware": "text",
+        "governor": "text",
+        "temperature_c": "number",
+        "other_load": "number",
         "ended_at": "time",
         "placed_at": "time",
         "user_id": "text",
@@ -363,21 +370,42 @@ _ALL_CYCLES = 1 << 31
 
 
 def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
-    others = ("placed_at", "features")
-    names = [name for name in _COLUMNS["outcomes"] if name not in others]
     features = _features(store, since)
     with store.read() as uow:
         found = uow.attempts.outcomes(since=since)
+        drifts = uow.canaries.drifts()
     for each in found:
         if until is None or each.ended_at < until:
             with store.read() as uow:
                 its = uow.attempts.of(each.benchmark_id)
+                reports = uow.files.reports(each.benchmark_id)
+                of = uow.benchmarks.get_many([each.benchmark_id])
             placed = next((one.created_at for one in its if one.number == each.attempt), None)
+            report = next((one.report for one in reports if one.attempt == each.attempt), {})
+            has_drifted = any(drift.covers(one) for drift in drifts for one in of)
+            is_suspect = has_drifted and each.verdict == "comparable"
+            stated = {name: getattr(each, name, None) for name in _COLUMNS["outcomes"]}
             yield {
-                **{name: getattr(each, name) for name in names},
+                **stated,
+                **_facts(report),
+                "verdict": "suspect" if is_suspect else each.verdict,
                 "placed_at": placed,
                 "features": features.get(each.seq),
             }
+
+
+def _facts(report: Mapping[str, object]) -> Row:
+    """Return what may explain the number of an attempt."""
+    from edgeyard.benchmark_api.views import number, table, text
+
+    board, conditions = table(report, "board"), table(report, "conditions")
+    return {
+        "engine_version": text(table(report, "engine_facts"), "version"),
+        "runner": text(table(report, "runner"), "version"),
+        **{name: text(board, name) for name in ("kernel", "firmware", "governor")},
+        "temperature_c": number(table(conditions, "temperature_c"), "after"),
+        "other_load": number(conditions, "other_load"),
+    }
 
 
 def _features(store: Store, since: datetime | None) -> Mapping[int, list[tuple[str, float]]]:

@@ -16,6 +16,7 @@ from edgeyard.plugins.testing import NOW, sample_pending, sample_snapshot
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.series import SeriesKey
@@ -23,7 +24,9 @@ from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
 from tests.builders.decision import policy
+from tests.builders.measured import Measured, store_measured
 from tests.builders.outcomes import add_past, disturbed_by_load
+from tests.builders.series import change
 
 HOUR = timedelta(minutes=59)
 
@@ -177,7 +180,7 @@ def test_series_are_exported_with_their_results_and_their_changes(tmp_path: Path
     )
     key = SeriesKey.of(done)
     assert key is not None
-    change = SeriesChange(
+    alert_1 = SeriesChange(
         change_id="alert-1",
         key=key,
         begin_id="b-1",
@@ -196,9 +199,9 @@ def test_series_are_exported_with_their_results_and_their_changes(tmp_path: Path
     older = NOW - timedelta(days=30)
     with store.write() as uow:
         uow.benchmarks.add(done)
-        uow.series.add_change(change)
+        uow.series.add_change(alert_1)
         uow.series.add_change(
-            replace(change, change_id="alert-0", status=ChangeStatus.NOISE, found_at=older)
+            replace(alert_1, change_id="alert-0", status=ChangeStatus.NOISE, found_at=older)
         )
     store.close()
     assert run("export", tmp_path / "out", "--data-dir", tmp_path)[0] == 0
@@ -214,6 +217,42 @@ def test_series_are_exported_with_their_results_and_their_changes(tmp_path: Path
     since = (NOW - timedelta(days=1)).isoformat()
     assert run("export", tmp_path / "new", "--data-dir", tmp_path, "--since", since)[0] == 0
     assert len(parquet.read_table(tmp_path / "new/changes.parquet").to_pylist()) == 1
+
+
+def test_outcomes_are_exported_with_what_may_explain_them_and_as_they_are_shown(
+    tmp_path: Path,
+) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    done = Measured(benchmark_id="b-1", ended_at=NOW, version="1.2.3")
+    store_measured(store, [done])
+    canary = SeriesKey(
+        lineage="canary/digits",
+        user_id=CANARY_USER,
+        target_uid=done.board,
+        engine="ort",
+        benchmark_type="TYPE1",
+        work="w",
+    )
+    with store.write() as uow:
+        uow.attempts.add_outcome(
+            make.an_outcome("b-1", target_uid=done.board, verdict="comparable", ended_at=NOW)
+        )
+    assert run("export", tmp_path / "out", "--data-dir", tmp_path)[0] == 0
+    [outcome] = parquet.read_table(tmp_path / "out/outcomes.parquet").to_pylist()
+    assert outcome["verdict"] == "comparable"
+    names = ("engine_version", "runner", "kernel", "firmware", "governor")
+    assert [outcome[name] for name in names] == [
+        *("1.2.3", "0.9", done.kernel, done.firmware, "performance")
+    ]
+    assert (outcome["temperature_c"], outcome["other_load"]) == (51.5, 0.02)
+    with store.write() as uow:
+        uow.series.add_change(
+            change(key=canary, found_at=NOW - timedelta(days=1), status=ChangeStatus.CONFIRMED)
+        )
+    store.close()
+    assert run("export", tmp_path / "out", "--data-dir", tmp_path)[0] == 0
+    [outcome] = parquet.read_table(tmp_path / "out/outcomes.parquet").to_pylist()
+    assert outcome["verdict"] == "suspect"
 
 
 def test_what_a_shadow_decided_is_exported_as_such(
