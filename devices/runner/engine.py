@@ -410,12 +410,15 @@ class DeclaredRun:
         series: The numbers that a value of type ``number`` is the median of, by its name, in the
             order of measuring, one of each repeat. Its 95 % interval comes from them; if it is the
             type's primary metric, so does the verdict. Other values have no interval.
+        facts: What the report states about the engine, as `Session.facts`: at least its
+            ``version``, which shows in series whether another one explains a change.
     """
 
     values: Mapping[str, Union[str, int, float, bool]]
     latencies_ms: Sequence[float]
     files: Sequence[str] = ()
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 @runtime_checkable

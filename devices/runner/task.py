@@ -470,6 +470,7 @@ class _Task:
                 f"the result of engine {spec.engine} is not what it declares for "
                 f"{declared.name}: {error}",
             ) from error
+        report["engine_facts"] = dict(found.facts)
         report["results"] = results
         report["primary_metric"] = declared.primary.name
         latencies_ms = declared_latencies(found.latencies_ms, spec.engine, declared.name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from deploy.process import Server, edgeyard, on_nomad
@@ -131,6 +132,7 @@ def test_a_type_that_an_engine_declares_runs_from_submission_to_result(
         assert report["results"]["access"] == {"value": "fill"}
         assert report["results"]["bandwidth"]["unit"] == "MiB/s"
         assert report["primary_metric"] == "bandwidth"
+        assert report["engine_facts"] == {"version": np.__version__}
         low, high = report["results"]["bandwidth"]["ci95"]
         assert 0 < low <= report["results"]["bandwidth"]["value"] <= high
         reasons = [each["sentence"] for each in report["verdict"]["reasons"]]
