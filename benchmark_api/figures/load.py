@@ -67,8 +67,8 @@ def load_sentence(found: LoadResult) -> str:
     end = _end(found)
     return (
         f"{how} the largest rate that keeps {bound} is {rate_text(found.largest_rate)} queries/s, "
-        f"{end} {len(found.trials)} trials. There {result.late} of {result.nb_inference:,} "
-        f"queries were late, {result.max_late} allowed. {late}"
+        f"{end} {len(found.trials)} trials. At {rate_text(found.largest_rate)}/s {result.late} of "
+        f"{result.nb_inference:,} queries were late, {result.max_late} allowed. {late}"
     )
 
 

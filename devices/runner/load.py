@@ -58,6 +58,7 @@ from edgeyard.devices.runner.trust import (
     bracket_wide,
     generator_late,
     judge,
+    load_cut_short,
     made_wait,
     percentile_uncertain,
     rate_not_sustained,
@@ -299,12 +300,19 @@ def doubts(report: Mapping[str, object]) -> Sequence[Reason]:
         found.append(generator_late(_number(late_ms), _number(bound_ms), invalid=True))
     if result["ended"] == "queue":
         found.append(rate_not_sustained(_number(result["rate"])))
+    lasted_s, min_s = _number(result["duration_s"]), _number(report["min_duration_s"])
+    cut_short = result["planned"] == MAX_LEVEL_RUNS and lasted_s < min_s
+    if cut_short and result["ended"] == "complete":
+        found.append(load_cut_short(MAX_LEVEL_RUNS, lasted_s, min_s))
     if report["largest_rate"] is None:
         value, low, high = (
             _number_or_none(result[f"latency{end}_ms"]) for end in ("", "_low", "_high")
         )
         if low is None or high is None or (high - low) / 2 > MAX_INTERVAL_WIDTH * (value or 0.0):
-            found.append(percentile_uncertain(_number(report["percentile"]), low, high))
+            cut_off = cut_short or result["ended"] != "complete"
+            found.append(
+                percentile_uncertain(_number(report["percentile"]), low, high, cut_off=cut_off)
+            )
         return found
     rate, other = _number(report["largest_rate"]), _number_or_none(report["rate_not_kept"])
     if report["not_kept_valid"] is False:

@@ -220,19 +220,38 @@ def rate_not_sustained(rate: float) -> Reason:
     )
 
 
-def percentile_uncertain(percentile: float, low: Optional[float], high: Optional[float]) -> Reason:
+def load_cut_short(queries: int, lasted_s: float, min_s: float) -> Reason:
+    """State that a trial ended at the largest number of queries that is kept.
+
+    Args:
+        queries: That number.
+        lasted_s: How long the trial was, seconds.
+        min_s: How long it was to be.
+    """
+    return Reason(
+        code="load_cut_short",
+        sentence=f"The trial ended after {lasted_s:.4g} s, before the load_duration of "
+        f"{min_s:g} s: it had {queries:,} queries, and no trial has more.",
+    )
+
+
+def percentile_uncertain(
+    percentile: float, low: Optional[float], high: Optional[float], *, cut_off: bool
+) -> Reason:
     """State that the interval of the percentile that counts is wide, or has an unknown end.
 
     Args:
         percentile: E.g. 90.
         low: Lower end, ms; None: not known.
         high: Upper end, ms; None: not known.
+        cut_off: Whether something else than the load's duration ended the trial.
     """
+    advice = "" if cut_off else "; a longer load_duration would narrow it"
     ends = " to ".join("?" if each is None else _three_digits(each) for each in (low, high))
     return Reason(
         code="wide_interval",
         sentence=f"The 95 % interval of the {percentile_text(percentile)} is {ends} ms, wider than "
-        f"±{_limit(MAX_INTERVAL_WIDTH)}; a longer load_duration would narrow it.",
+        f"±{_limit(MAX_INTERVAL_WIDTH)}{advice}.",
     )
 
 

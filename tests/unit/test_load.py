@@ -322,6 +322,25 @@ def test_a_queue_that_grew_is_stated() -> None:
     report = Board().load(server(rate=1000.0)).as_json()
     (found,) = [each for each in doubts(report) if each.code == "rate_not_sustained"]
     assert found.invalid
+    for each in doubts(report):
+        assert "a longer load_duration" not in each.sentence, "the queue ended it"
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        server(duration_s=36_000.0, rate=100_000.0),
+        LoadRules(kind=SINGLE_STREAM, percentile=90, duration_s=36_000.0),
+    ],
+)
+def test_a_trial_that_has_the_most_queries_before_its_duration_is_suspect(rules: LoadRules) -> None:
+    report = Board(lambda run: 0.001).load(rules, max_s=1e6).as_json()
+    assert report["result"]["nb_inference"] == 1_000_000
+    (found,) = [each for each in doubts(report) if each.code == "load_cut_short"]
+    assert not found.invalid
+    assert "before the load_duration of 36000 s: it had 1,000,000 queries" in found.sentence
+    for each in doubts(report):
+        assert "a longer load_duration" not in each.sentence
 
 
 @pytest.mark.parametrize(
@@ -459,8 +478,8 @@ def test_the_pictures_show_latencies_the_bound_and_the_queue_by_rate(tmp_path: P
 def test_the_sentence_states_the_rules_the_rates_and_the_lateness() -> None:
     assert load_sentence(a_load()) == (
         "By LoadGen's rules (server, seed 7, no MLPerf result) the largest rate that keeps 50 ms "
-        "at the 99th percentile is 40 queries/s, and 41.5/s did not keep it, in 4 trials. There 1 "
-        "of 662 queries were late, 1 allowed. The generator itself was late by 0.06 ms at the 99th "
+        "at the 99th percentile is 40 queries/s, and 41.5/s did not keep it, in 4 trials. At "
+        "40/s 1 of 662 queries were late, 1 allowed. The generator itself was late by 0.06 ms at the 99th "
         "percentile."
     )
     invalid = [load_trial(40.0, 12.0), load_trial(41.5, 13.0, valid=False)]
