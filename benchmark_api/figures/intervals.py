@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from edgeyard.benchmark_api.figures.axes import Axis, Scale, number_text, scale_of
 from edgeyard.benchmark_api.figures.measurement import Measurement
 
-MARKS = {"suspect": "? suspect", "invalid": "! invalid"}
+MARKS = {"suspect": "? suspect", "invalid": "! invalid", "stopped": "! stopped"}
 """Verdicts whose marks differ (half filled, hollow), as words behind a value."""
 
 

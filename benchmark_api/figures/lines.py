@@ -16,9 +16,16 @@ MAX_SAMPLES = 160
 _TIMES = ((600, "%m-%d %H:%M:%S"), (2 * 86_400, "%m-%d %H:%M"))
 """How times are written, by the seconds that all of them are within."""
 
-_LEGEND = {"suspect": "half filled: suspect", "invalid": "hollow: invalid, not joined"}
+_LEGEND = {
+    "suspect": "half filled: suspect",
+    "invalid": "hollow: invalid, not joined",
+    "stopped": "hollow: the trial was stopped, not joined",
+}
 """What the shape of a marker means, by the verdict that it shows."""
 _FAILED = "cross: failed"
+
+UNJOINED = ("invalid", "stopped")
+"""Verdicts of points that no line joins, and whose markers are hollow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,10 @@ def load_test_figures(found: LoadResult) -> list[LineFigure]:
         Sample(verdict=_verdict(each), x=each.rate or 0.0, value=float(each.queue_max or 0))
         for each in trials
     ]
-    stopped = any(_verdict(each) for each in trials)
     bound = [] if found.bound_ms is None else [_bound(trials, found.bound_ms)]
     return [
         LineFigure(
-            title="Latency of a query, from its arrival on"
-            + ("; hollow where the trial was stopped or invalid" if stopped else ""),
+            title="Latency of a query, from its arrival on",
             x_axis=rates,
             axis=Axis(title="latency", unit="ms", direction="lower"),
             series=[*(_latencies(trials, name) for name in ("p50", "p90", "p99")), *bound],
@@ -107,7 +105,9 @@ def _latencies(trials: list[LoadTrial], name: str) -> Series:
 
 def _verdict(trial: LoadTrial) -> str:
     """Return how a trial is drawn: numbers of a part of it, or of a late generator, are hollow."""
-    return "" if trial.valid and trial.ended == "complete" else "invalid"
+    if not trial.valid:
+        return "invalid"
+    return "" if trial.ended == "complete" else "stopped"
 
 
 def _bound(trials: list[LoadTrial], bound_ms: float) -> Series:

@@ -13,7 +13,8 @@ class Measurement:
         value: In the unit of the axis.
         low: Lower end of the interval that the table shows, which may be 0; None: not known.
         high: Upper end.
-        verdict: "comparable", "suspect" or "invalid"; "": of the value alone none is known.
+        verdict: "comparable", "suspect" or "invalid"; "stopped": of a trial that was; "": of the
+            value alone none is known.
     """
 
     value: float

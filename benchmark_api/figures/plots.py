@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from edgeyard.benchmark_api.figures.axes import (
@@ -17,7 +18,7 @@ from edgeyard.benchmark_api.figures.axes import (
 )
 from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure
-from edgeyard.benchmark_api.figures.lines import LineFigure, numbered
+from edgeyard.benchmark_api.figures.lines import UNJOINED, LineFigure, numbered
 from edgeyard.benchmark_api.figures.palette import colour_of
 from edgeyard.benchmark_api.printing import printable
 
@@ -31,6 +32,12 @@ _GREY = "#767676"
 
 _NUMBER = 0.02
 """Width of the number of a mark, as a share of the axis."""
+
+_NUMBERS_PT = 18.0
+"""Distance of a title from axes above which the numbers of marks stand."""
+
+_LABEL_COLUMNS = 30
+"""Columns of the name of a vertical axis that fit beside the lowest axes."""
 
 
 Drawable = IntervalFigure | LineFigure | FrontFigure | Sequence[LineFigure]
@@ -65,13 +72,13 @@ def plot_figure(figure: Drawable, path: Path) -> None:
         else:
             lines = [figure] if isinstance(figure, LineFigure) else figure
             for axes, each in zip(every, lines, strict=True):
-                _title(axes, each.title)
+                _title(axes, each.title, _NUMBERS_PT if each.marks else None)
                 _lines(axes, each)
         drawn.savefig(path)
 
 
-def _title(axes: Any, title: str) -> None:
-    axes.set_title(printable(title), loc="left", fontsize=11)
+def _title(axes: Any, title: str, pad: float | None = None) -> None:
+    axes.set_title(printable(title), loc="left", fontsize=11, pad=pad)
 
 
 def _panels(figure: Drawable) -> int:
@@ -89,10 +96,10 @@ def _height_in(figure: Drawable) -> float:
 
 
 def _face(verdict: str, colour: str) -> dict[str, Any]:
-    """Return how a marker is filled: hollow for invalid, half for suspect."""
+    """Return how a marker is filled: hollow where no line joins it, half for suspect."""
     if verdict == "suspect":
         return {"fillstyle": "left", "mfc": colour, "markerfacecoloralt": "white", "mec": colour}
-    return {"mfc": "white" if verdict == "invalid" else colour, "mec": colour}
+    return {"mfc": "white" if verdict in UNJOINED else colour, "mec": colour}
 
 
 def _scaled(axis: Any, scale: Scale, limits: Any, measured: Axis) -> None:
@@ -100,6 +107,15 @@ def _scaled(axis: Any, scale: Scale, limits: Any, measured: Axis) -> None:
     axis.set_ticks(scale.ticks, [tick_text(tick) for tick in scale.ticks])
     axis.set_ticks([], minor=True)
     axis.set_label_text(printable(label_of(measured, scale)))
+
+
+def _scaled_beside(axes: Any, scale: Scale, measured: Axis) -> None:
+    """Scale the vertical axis, whose name takes several lines where it is long."""
+    _scaled(axes.yaxis, scale, axes.set_ylim, measured)
+    label = axes.get_ylabel()
+    if len(label) > _LABEL_COLUMNS:
+        parts = label.replace(" (", "\n(").splitlines()
+        axes.set_ylabel("\n".join(fill(part, _LABEL_COLUMNS) for part in parts))
 
 
 def _intervals(axes: Any, figure: IntervalFigure) -> None:
@@ -141,7 +157,7 @@ def _front(panels: Sequence[Any], figure: FrontFigure) -> None:
         axes.set_xscale("log" if x_scale.logarithmic else "linear")
         axes.set_yscale("log" if scale.logarithmic else "linear")
         _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis)
-        _scaled(axes.yaxis, scale, axes.set_ylim, figure.axes[panel])
+        _scaled_beside(axes, scale, figure.axes[panel])
         axes.grid(color="#dddddd", lw=0.7)
         axes.set_axisbelow(True)
         for number, point in enumerate(figure.points, start=1):
@@ -160,7 +176,7 @@ def _lines(axes: Any, figure: LineFigure) -> None:
     x_scale, scale = figure.x_scale, figure.scale
     axes.set_xscale("log" if x_scale.logarithmic else "linear")
     axes.set_yscale("log" if scale.logarithmic else "linear")
-    _scaled(axes.yaxis, scale, axes.set_ylim, figure.axis)
+    _scaled_beside(axes, scale, figure.axis)
     if figure.steps:
         _scaled(axes.xaxis, x_scale, axes.set_xlim, figure.x_axis)
     else:
@@ -172,7 +188,7 @@ def _lines(axes: Any, figure: LineFigure) -> None:
     axes.grid(axis="y", color="#dddddd", lw=0.7)
     for position, each in enumerate(figure.series):
         colour, shape = colour_of(position), _SHAPES[position % len(_SHAPES)]
-        joined = [sample for sample in each.samples if sample.verdict != "invalid"]
+        joined = [sample for sample in each.samples if sample.verdict not in UNJOINED]
         axes.plot(
             [sample.x for sample in joined],
             [sample.value for sample in joined],
@@ -249,8 +265,8 @@ def _remarks(axes: Any, figure: LineFigure) -> None:
         axes.plot(failure.x, 0.0, marker="x", color="black", ms=6, clip_on=False, zorder=4,
                   transform=axes.get_xaxis_transform())  # fmt: skip
     for numbers, x in numbered(places, _NUMBER * (scale.high - scale.low)):
-        axes.annotate(numbers, (x, 1.0), xycoords=("data", "axes fraction"), fontsize=8,
-                      ha="center", va="bottom")  # fmt: skip
+        axes.annotate(numbers, (x, 1.0), (0, 4), xycoords=("data", "axes fraction"), fontsize=8,
+                      textcoords="offset points", ha="center", va="bottom")  # fmt: skip
     if figure.warm_up_until is not None:
         axes.axvspan(figure.x_scale.low, figure.warm_up_until, color="#888888", alpha=0.2, lw=0)
     if texts := [*figure.remarks, *figure.legend]:

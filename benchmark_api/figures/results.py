@@ -23,10 +23,11 @@ from edgeyard.benchmark_api.sdk.comparison import (
     parameters_apart,
     workload_text,
 )
-from edgeyard.benchmark_api.sdk.fields import Record, moment, number, text
+from edgeyard.benchmark_api.sdk.fields import Record, moment, number, record, text
 from edgeyard.benchmark_api.sdk.fronts import Front, Objective, fronts_of
 from edgeyard.devices.metrics import Metric
 from edgeyard.scheduler.model.times import minute_text
+from edgeyard.scheduler.model.workload import request_name
 
 _MIB = 2**20
 
@@ -120,6 +121,8 @@ def _front_figure(front: Front, *, several: bool) -> FrontFigure:
     model = text(rows[0], "model") if several or len(boards) == 1 else ""
     where = min(boards) if len(boards) == 1 else ""
     named = " on ".join(filter(None, (model, where)))
+    request = request_name(record(rows[0], "workload"))
+    named = ", ".join(filter(None, (named, request)))
     return FrontFigure(
         title=f"Pareto front of {named}" if named else "Pareto front",
         x_axis=_axis_in_unit(first),

@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.figures.axes import (
 )
 from edgeyard.benchmark_api.figures.fronts import FrontFigure
 from edgeyard.benchmark_api.figures.intervals import MARKS, IntervalFigure, Point
-from edgeyard.benchmark_api.figures.lines import LineFigure, Sample, Series, numbered
+from edgeyard.benchmark_api.figures.lines import UNJOINED, LineFigure, Sample, Series, numbered
 from edgeyard.benchmark_api.figures.palette import colour_of, shape_of
 from edgeyard.benchmark_api.printing import printable
 
@@ -442,7 +442,7 @@ class _Plot:
     def _path(self, series: Series) -> str:
         path, before = "", None
         for sample in series.samples:
-            if sample.verdict == "invalid":
+            if sample.verdict in UNJOINED:
                 continue
             x, y = self.x(sample.x), self.y(sample.value)
             if before is None:

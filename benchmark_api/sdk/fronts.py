@@ -11,7 +11,7 @@ from functools import partial
 from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, metric_of_row, model_name
 from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text
 from edgeyard.devices.metrics import HIGHER, LOWER, Metric, standard_metrics
-from edgeyard.scheduler.model.workload import request_of, settings_of
+from edgeyard.scheduler.model.workload import request_name, request_of, settings_of
 
 _COLUMNS = {
     "p50": "p50_ms",
@@ -97,7 +97,7 @@ def fronts_of(rows: Sequence[Record]) -> list[Front]:
 
 
 def missing_fronts(rows: Sequence[Record]) -> list[str]:
-    """Return for each model whose parameters vary, but that has no front, why it has none.
+    """Return why a model whose parameters vary has no front, or why one of its requests has none.
 
     Args:
         rows: Rows of results.
@@ -106,11 +106,24 @@ def missing_fronts(rows: Sequence[Record]) -> list[str]:
     for row in rows:
         if number(row, "primary_value") is not None:
             groups.setdefault(_key(row, requests=False), []).append(row)
-    return [
-        f"{model_name(group[0])} has no front: {_why_missing(group)}"
-        for group in groups.values()
-        if _varies(group) and not fronts_of(group)
-    ]
+    found = []
+    for group in groups.values():
+        if _varies(group) and not fronts_of(group):
+            found.append(f"{model_name(group[0])} has no front: {_why_missing(group)}")
+            continue
+        for alike in _alike(group):
+            if _is_swept(alike) and not fronts_of(alike):
+                name = f"{model_name(alike[0])} ({request_name(record(alike[0], 'workload'))})"
+                found.append(f"{name} has no front: {_why_missing(alike)}")
+    return found
+
+
+def _alike(rows: Sequence[Record]) -> list[list[Record]]:
+    """Return the rows of each request to a language model."""
+    found: dict[str, list[Record]] = {}
+    for row in rows:
+        found.setdefault(_key(row), []).append(row)
+    return list(found.values())
 
 
 def _varies(rows: Sequence[Record]) -> bool:
@@ -121,10 +134,7 @@ def _varies(rows: Sequence[Record]) -> bool:
 
 def _why_missing(rows: Sequence[Record]) -> str:
     """Return why results whose parameters differ are on no front."""
-    alike: dict[str, list[Record]] = {}
-    for row in rows:
-        alike.setdefault(_key(row), []).append(row)
-    if not any(map(_is_swept, alike.values())):
+    if not any(map(_is_swept, _alike(rows))):
         return "prompts and outputs of other lengths are other work"
     valid = sum(row.get("verdict") != "invalid" for row in rows)
     return f"{valid} of {len(rows)} results are valid, and it takes two with different parameters"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,9 +11,11 @@ import pytest
 
 from edgeyard.benchmark_api.cli.report import report_page
 from edgeyard.benchmark_api.figures.axes import Axis
+from edgeyard.benchmark_api.figures.fronts import Alternative, FrontFigure
 from edgeyard.benchmark_api.figures.intervals import IntervalFigure, Point
 from edgeyard.benchmark_api.figures.lines import (
     LineFigure,
+    Mark,
     Sample,
     Series,
     distribution_figure,
@@ -326,6 +329,45 @@ def test_a_plot_is_drawn_of_the_same_value(tmp_path: Path, suffix: str) -> None:
     plot_figure(figure(*points), tmp_path / f"values.{suffix}")
     plot_figure(run_figure("Run", AXIS, [3.0], [1.0, 2.0]), tmp_path / f"run.{suffix}")
     assert all((tmp_path / f"{name}.{suffix}").stat().st_size > 1000 for name in ("values", "run"))
+
+
+def test_texts_of_a_plot_neither_overlap_nor_leave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda self, path: drawn.append(self))
+    axis = Axis(title="median latency of a token", unit="ms", direction="lower")
+    line = LineFigure(
+        title="Median latency of each 10 s",
+        x_axis=Axis(title="since the begin", unit="s"),
+        axis=axis,
+        series=[Series(name="", samples=[Sample(x=x, value=0.1 + x) for x in (1.0, 20.0)])],
+        marks=[Mark(x=0.0, text="steady from here on")],
+    )
+    points = [Alternative(name=f"threads={x}", x=x, values=[x], on_front=True) for x in (1, 9)]
+    front = FrontFigure(title="Pareto front", x_axis=axis, axes=[axis], points=points)
+    plot_figure([line, line], tmp_path / "lines.png")
+    plot_figure(front, tmp_path / "front.png")
+    for each in drawn:
+        each.draw_without_rendering()
+        sides = [side for axes in each.axes for side in (axes.xaxis, axes.yaxis)]
+        ticks = [tick for side in sides for tick in side.get_major_ticks()]
+        numbers = {id(label) for tick in ticks for label in (tick.label1, tick.label2)}
+        texts = [text for text in each.findobj(Text) if id(text) not in numbers]
+        boxes = [
+            (text.get_text(), text.get_window_extent())
+            for text in texts
+            if isinstance(text, Text) and text.get_text()
+        ]
+        for text, box in boxes:
+            assert 0 <= box.x0 < box.x1 <= each.bbox.width, text
+            assert 0 <= box.y0 < box.y1 <= each.bbox.height, text
+        for (text, box), (other, other_box) in combinations(boxes, 2):
+            assert not box.overlaps(other_box), (text, other)
 
 
 def test_the_same_change_of_several_boards_is_one_mark() -> None:

@@ -469,8 +469,11 @@ def test_the_pictures_show_latencies_the_bound_and_the_queue_by_rate(tmp_path: P
         for each in stopped.trials
     ]
     latency, _ = load_test_figures(msgspec.structs.replace(stopped, trials=trials))
-    assert latency.series[0].samples[-1].verdict == "invalid"
-    assert "hollow where the trial was stopped or invalid" in latency.title
+    assert latency.series[0].samples[-1].verdict == "stopped"
+    assert latency.legend == ["hollow: the trial was stopped, not joined"]
+    late = [msgspec.structs.replace(each, valid=False) for each in stopped.trials]
+    latency, _ = load_test_figures(msgspec.structs.replace(stopped, trials=late))
+    assert latency.legend == ["hollow: invalid, not joined"]
     plot_figure([latency, queue], tmp_path / "load.svg")
     ElementTree.parse(tmp_path / "load.svg")
 
@@ -479,8 +482,8 @@ def test_the_sentence_states_the_rules_the_rates_and_the_lateness() -> None:
     assert load_sentence(a_load()) == (
         "By LoadGen's rules (server, seed 7, no MLPerf result) the largest rate that keeps 50 ms "
         "at the 99th percentile is 40 queries/s, and 41.5/s did not keep it, in 4 trials. At "
-        "40/s 1 of 662 queries were late, 1 allowed. The generator itself was late by 0.06 ms at the 99th "
-        "percentile."
+        "40/s 1 of 662 queries were late, 1 allowed. The generator itself was late by 0.06 ms at "
+        "the 99th percentile."
     )
     invalid = [load_trial(40.0, 12.0), load_trial(41.5, 13.0, valid=False)]
     assert "Trials from 41.5/s on were invalid" in load_sentence(a_load(trials=invalid))

@@ -213,6 +213,15 @@ def tokens(name: str, prompt_length: int, output_length: int, **more: object) ->
             "net has no front: 1 of 2 results are valid, and it takes two with different "
             "parameters",
         ),
+        (
+            [
+                *(tokens(f"a{each}", 256, 8, threads=each) for each in (1, 2)),
+                tokens("b", 16, 8, threads=1),
+                tokens("c", 16, 8, threads=2) | {"verdict": "invalid"},
+            ],
+            "net (pp16+tg8) has no front: 1 of 2 results are valid, and it takes two with "
+            "different parameters",
+        ),
         ([tokens("a", 16, 8, threads=1), tokens("b", 16, 8, threads=2)], ""),
         ([row("a"), row("b", verdict="invalid")], ""),
         ([tokens("a", 16, 8)], ""),
@@ -287,6 +296,16 @@ def test_a_comparison_without_a_sweep_is_as_before() -> None:
     rows = with_fronts(compare([row("p", p50_ms=1.0), row("q", p50_ms=2.0)]))
     assert front_figures(rows) == []
     assert "Front" not in report_page(rows, "")
+
+
+def test_the_figure_of_a_language_model_names_the_request() -> None:
+    rows = [
+        tokens(f"{length}x{threads}", length, 8, threads=threads) | {"runs_per_s": 9.0}
+        for length in (16, 256)
+        for threads in (1, 2)
+    ]
+    titles = [figure.title for figure in front_figures(rows)]
+    assert [each.rpartition(", ")[2] for each in titles] == ["pp16+tg8", "pp256+tg8"]
 
 
 def test_the_figure_has_a_panel_for_each_metric_and_marks_the_front(tmp_path: Path) -> None:
