@@ -15,6 +15,10 @@ _SCOPES = {
 }
 
 
+_MIN_PARTS = 6
+"""Parts of a run that have an interval; see `edgeyard.devices.runner.interval.MIN_SAMPLES`."""
+
+
 def energy_sentence(report: Mapping[str, object]) -> str:
     """Return what measured the energy of a run and how often, or why it is not known.
 
@@ -32,7 +36,15 @@ def energy_sentence(report: Mapping[str, object]) -> str:
     found = f"Energy by {place} ({scope}): {text(energy, 'method')}{often}."
     if _is_known(energy, "per_inference", "idle") and not _is_above_idle(energy):
         found += " Its power does not differ from that of the idle board."
-    return f"{found} Some of it is void: {void}." if void else found
+    own = record(energy, "per_inference")
+    parts = number(own, "parts")
+    if parts is not None and parts < _MIN_PARTS and own.get("ci95") is None:
+        advice = "state a longer user_time or load_duration"
+        found += f" Its {parts:g} parts are too few for an interval: {advice}."
+    if not void:
+        return found
+    known = _is_known(energy, "per_inference", "idle") or number(energy, "joules") is not None
+    return f"{found} {'Some' if known else 'All'} of it is void: {void}."
 
 
 def _times(rate: float) -> str:

@@ -61,6 +61,9 @@ IDLE_S, METER_IDLE_S = 3.0, 12.0
 METER = "meter"
 """Scope of an external meter: only the lab knows what it measures."""
 
+_MAX_WRAP = 0.5
+"""Share of a counter's range that it counts at most between two readings where it begins again."""
+
 _MAX_GAP = 5.0
 """Periods without a value after which sampled power is not known."""
 
@@ -158,7 +161,10 @@ class Trace:
             gap_s = at_s - self._instants_s[-1]
             step = joules - self._last
             if step < 0 and wraps_at is not None and joules <= wraps_at >= self._last:
-                step += wraps_at
+                ahead = step + wraps_at
+                # a step back of less than half the range is no beginning again
+                if ahead <= min(MAX_POWER_W * gap_s, _MAX_WRAP * wraps_at):
+                    step = ahead
             if step < 0:
                 self._fault(at_s, f"ran backwards, from {self._last:.6g} to {joules:.6g} J")
             elif step > MAX_POWER_W * gap_s:
@@ -178,19 +184,31 @@ class Trace:
             EnergyUnknown: The readings do not cover the time, or the sensor can't have measured
                 what it stated meanwhile.
         """
+        joules = self.counted(begin_s, end_s)
+        if joules <= 0:
+            raise self.still(end_s - begin_s)
+        return joules
+
+    def still(self, seconds: float) -> EnergyUnknown:
+        """Return that no energy was counted in a time."""
+        return EnergyUnknown(
+            f"{self.source} stood still for {seconds:.2g} s: its resolution is too coarse, or it "
+            "does not work; that is for the lab to mend"
+        )
+
+    def counted(self, begin_s: float, end_s: float) -> float:
+        """Return what `between` does, or 0 where the sensor stood still.
+
+        Raises:
+            EnergyUnknown: As `between`, but not for that.
+        """
         first_s, last_s = self.span_s
         if not begin_s < end_s or begin_s < first_s or end_s > last_s:
             raise EnergyUnknown(f"{self.source} was not read during all of the measurement")
         for fault_begin_s, fault_end_s, sentence in self._faults:
             if fault_begin_s < end_s and fault_end_s > begin_s:
                 raise EnergyUnknown(sentence)
-        joules = self._until(end_s) - self._until(begin_s)
-        if joules <= 0:
-            raise EnergyUnknown(
-                f"{self.source} stood still for {end_s - begin_s:.2g} s of inferences: its "
-                "resolution is too coarse, or it does not work; that is for the lab to mend"
-            )
-        return joules
+        return self._until(end_s) - self._until(begin_s)
 
     def _until(self, at_s: float) -> float:
         place = min(max(bisect.bisect_right(self._instants_s, at_s), 1), len(self._instants_s) - 1)
@@ -507,7 +525,7 @@ class EnergyMeasurement:
         try:
             found.update(self._of_inferences(work, found["idle"]))
         except EnergyUnknown as unknown:
-            found["void"] = self._why(unknown)
+            found["void"] = found["void"] or self._why(unknown)
         return found
 
     def of_part(self, spans: object) -> Dict[str, Optional[float]]:
@@ -591,11 +609,13 @@ def _part(trace: Trace, spans: Sequence[Span]) -> _Part:
     Raises:
         EnergyUnknown: As `Trace.between`.
     """
-    return _Part(
-        joules=sum(trace.between(begin_s, end_s) for begin_s, end_s, _ in spans),
-        seconds=_seconds(spans),
-        runs=sum(runs for _, _, runs in spans),
+    joules, seconds = (
+        sum(trace.counted(begin_s, end_s) for begin_s, end_s, _ in spans),
+        _seconds(spans),
     )
+    if joules <= 0:
+        raise trace.still(seconds)
+    return _Part(joules=joules, seconds=seconds, runs=sum(runs for _, _, runs in spans))
 
 
 def _seconds(spans: Sequence[Span]) -> float:
@@ -793,7 +813,7 @@ def _above_idle(
 
     The ends of the interval are as far away as those of both, whose errors are independent:
     the root of the sum of the squares. None, too, where the board drew no more than idle, in all
-    launches together or in one of them: such a number has no interval, and is noise.
+    launches together or in one of them, or where the interval contains 0: such a number is noise.
 
     Args:
         taken: Energy of an inference, J, with what is drawn anyway.
@@ -814,7 +834,9 @@ def _above_idle(
     if isinstance(ends, list) and isinstance(idle_ends, list):
         low = math.hypot(above - ends[0], (idle_ends[1] - base) * inference_s)
         high = math.hypot(ends[1] - above, (base - idle_ends[0]) * inference_s)
-        interval = [max(0.0, above - low), above + high]
+        interval = [above - low, above + high]
+        if interval[0] <= 0:
+            return None
     return {
         "value": above,
         "ci95": interval,

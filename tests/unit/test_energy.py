@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,10 +164,15 @@ def test_a_counter_that_runs_backwards_is_void_and_never_a_negative_joule(tmp_pa
     counts = [1_000_000 + 300_000 * index for index in range(10)]
     counts[5:] = [each - 1_400_000 for each in counts[5:]]
     trace = replay(tmp_path, [package(each, 2**38) for each in counts], Trace("rapl/pkg", 0.1))
-    with pytest.raises(EnergyUnknown, match=r"rapl/pkg (ran backwards|jumped).*not of the model"):
+    with pytest.raises(EnergyUnknown, match=r"rapl/pkg ran backwards.*not of the model"):
         trace.between(0.2, 0.8)
     assert trace.between(0.0, 0.4) == pytest.approx(1.2), "what came before it holds"
     assert trace.between(0.5, 0.9) == pytest.approx(1.2)
+    small = Trace("rapl/pkg", 0.1)
+    for place, joules in enumerate((50.5, 49.5, 50.0)):
+        small.add_count(place / 10, joules, 100.0)
+    with pytest.raises(EnergyUnknown, match="ran backwards"):
+        small.between(0.0, 0.2)  # 99 J in 0.1 s would be below the largest power
     plain = Trace("meter", 1.0)
     for at_s, joules in ((0.0, 9.0), (1.0, 4.0), (2.0, 5.0)):
         plain.add_count(at_s, joules, None)
@@ -311,6 +318,80 @@ def test_inferences_of_different_length_are_not_above_idle_by_their_length() -> 
     assert found["void"] is None
     assert found["per_inference"]["value"] == pytest.approx(0.06)  # type: ignore[index]
     assert found["per_inference_above_idle"] is None
+
+
+def test_an_energy_above_idle_whose_interval_contains_0_is_not_known() -> None:
+    class OfAnUnquietBoard(Supply):
+        def read_into(self, trace: Trace) -> None:
+            now_s = time.monotonic()
+            other_w = (1.0 if now_s % 0.2 < 0.1 else -1.0) if self.watts == 6.0 else 0.0
+            trace.add_power(now_s, self.watts + other_w)
+
+    measuring = Measuring(
+        sensor="ina219", rail="power1", method="power", scope=BOARD, chosen="test", part_s=0.05,
+        samples_per_s=100.0, idle_s=0.6,
+    )  # fmt: skip
+    supply = OfAnUnquietBoard(6.0)
+    measured = EnergyMeasurement(measuring, supply)
+    measured.observe_idle()
+    supply.watts = 6.5
+    measured.on_progress(None)
+    time.sleep(0.05)
+    began_s = time.monotonic()
+    time.sleep(0.45)
+    ended_s = time.monotonic()
+    measured.stop()
+    found: Any = measured.report([[(began_s, ended_s, 40.0)]])
+    assert found["idle"]["ci95"][0] < 5.5 < 6.5 < found["idle"]["ci95"][1]
+    assert found["per_inference"]["value"] == pytest.approx(6.5 * 0.45 / 40, rel=0.1)
+    above = found["per_inference_above_idle"]
+    assert above is None or above["ci95"][0] > 0
+
+
+def test_a_meter_that_stands_still_is_stated_with_the_time_for_which_it_did() -> None:
+    class Still(Supply):
+        def read_into(self, trace: Trace) -> None:
+            trace.add_count(time.monotonic(), 7.0, None)
+
+    measuring = Measuring(
+        sensor="meter", rail="", method=COUNTER, scope="meter", chosen="test", samples_per_s=100.0,
+        part_s=0.05, idle_s=0.1,
+    )  # fmt: skip
+    measured = EnergyMeasurement(measuring, Still(5.0))
+    measured.observe_idle()
+    measured.on_progress(None)
+    time.sleep(0.05)
+    began_s = time.monotonic()
+    time.sleep(0.3)
+    measured.stop()
+    spans = [(began_s + at / 1000, began_s + (at + 1) / 1000, 1.0) for at in range(200)]
+    void = str(measured.report([spans])["void"])
+    found = re.search(r"stood still for ([0-9.]+) s", void)
+    assert found, void
+    assert float(found[1]) >= 0.05, "not of a single inference"
+
+
+def test_a_counter_may_stand_still_for_a_single_inference() -> None:
+    class Coarse(Supply):
+        def read_into(self, trace: Trace) -> None:
+            now_s = time.monotonic()
+            trace.add_count(now_s, 100 + 0.2 * (now_s * 5 // 0.2), None)  # steps of 40 ms
+
+    measuring = Measuring(
+        sensor="meter", rail="", method=COUNTER, scope="meter", chosen="test", samples_per_s=200.0,
+        part_s=0.1, idle_s=0.2,
+    )  # fmt: skip
+    measured = EnergyMeasurement(measuring, Coarse(5.0))
+    measured.observe_idle()
+    measured.on_progress(None)
+    time.sleep(0.05)
+    began_s = time.monotonic()
+    time.sleep(0.5)
+    measured.stop()
+    spans = [(began_s + at / 1000, began_s + (at + 1) / 1000, 1.0) for at in range(400)]
+    found: Any = measured.report([spans])
+    assert found["void"] is None
+    assert found["per_inference"]["value"] == pytest.approx(0.005, rel=0.5)
 
 
 def test_a_launch_that_drew_less_than_the_idle_board_leaves_nothing_above_idle() -> None:
@@ -477,6 +558,24 @@ def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
             },
             "Energy by joules (an external meter): energy counter, read once a second. Its "
             "power does not differ from that of the idle board.",
+        ),
+        (
+            {
+                **{"sensor": "joules", "scope": "meter", "method": "energy counter"},
+                **{"per_inference": {"value": 0.1, "ci95": None, "parts": 4}, "joules": 9.0},
+                "void": "joules ended with status 1",
+            },
+            "Energy by joules (an external meter): energy counter. Its 4 parts are too few for an "
+            "interval: state a longer user_time or load_duration. Some of it is void: joules ended "
+            "with status 1.",
+        ),
+        (
+            {
+                **{"sensor": "joules", "scope": "meter", "method": "energy counter"},
+                **{"joules": None, "idle": None, "void": "joules ended with status 1"},
+            },
+            "Energy by joules (an external meter): energy counter. All of it is void: joules ended "
+            "with status 1.",
         ),
         (
             {
