@@ -310,7 +310,7 @@ def test_only_callers_at_once_make_the_throughput_of_a_report_primary() -> None:
 def test_a_host_cannot_state_less_than_nothing(changes: dict[str, object]) -> None:
     own: Any = report(benchmark_type="TYPE1", benchmark_id="b-1")
     check_report(own, a_benchmark())
-    with pytest.raises(InvalidInput, match="0 to 1e.15"):
+    with pytest.raises(InvalidInput, match=r"0 to 1e\+15"):
         check_report({**own, **changes}, a_benchmark())
 
 
