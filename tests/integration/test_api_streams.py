@@ -42,6 +42,7 @@ def test_events_come_live_until_the_end(api: Api) -> None:
         assert next(events)[1]["kind"] == "benchmark.submitted"
         api.as_("operator").post(f"/v1/benchmarks/{benchmark_id}/hold")
         assert next(events)[1]["kind"] == "benchmark.held"
+        assert next(events)[1]["kind"] == "benchmark.waiting"
         api.as_("operator").post(f"/v1/benchmarks/{benchmark_id}/cancel")
         number, last = next(events)
         assert last["data"]["status"] == "cancelled"  # type: ignore[index]
@@ -55,7 +56,7 @@ def test_a_reader_resumes_after_its_last_event(api: Api) -> None:
     for action in ("hold", "release", "cancel"):
         api.as_().post(f"/v1/benchmarks/{benchmark_id}/{action}")
     everything = api.as_().get(path).json()["items"]
-    assert len(everything) == 4
+    assert len(everything) == 5  # a hold is a reason of waiting, too
     second = str(everything[1]["seq"])
     with api.as_().stream("GET", path, headers={**SSE, "Last-Event-ID": second}) as stream:
         rest = [event for _, event in events_of(stream.iter_lines())]
@@ -107,7 +108,7 @@ def test_many_listeners_get_each_event_once_under_load(api: Api) -> None:
         event["seq"]
         for event in api.as_().get(f"/v1/benchmarks/{benchmark_id}/events").json()["items"]
     ]
-    assert len(everything) == 32
+    assert len(everything) == 32 + 15  # a hold is a reason of waiting, too
     assert heard == [everything] * 8
 
 
