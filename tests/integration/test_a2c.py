@@ -658,7 +658,8 @@ def test_bad_settings_are_named_before_anything_is_written(
     ("words", "message"),
     [
         (["nowhere.toml"], "SETTINGS: nowhere.toml: "),
-        (["--seed", "-1"], "seed: is -1"),
+        (["--seed", "-1"], "edgeyard: --seed: is -1"),
+        (["--episodes", "0"], "edgeyard: --episodes: is 0"),
         (["--plot", "nowhere/x.png"], "--plot: there is no folder"),
     ],
 )

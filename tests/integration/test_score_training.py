@@ -188,6 +188,23 @@ class TestTheCommand:
         assert json.loads((tmp_path / "score.json").read_text()) == document
         assert "going on from generation 2" in second.stderr
 
+    @pytest.mark.parametrize(
+        ("flag", "value"), [("--rate", "0"), ("--rate", "nan"), ("--seed", "3000000000")]
+    )
+    def test_names_the_flag_that_can_not_be(self, flag: str, value: str, tmp_path: Path) -> None:
+        out = tmp_path / "out"
+        found = CliRunner().invoke(app, ["learn", "score", flag, value, "--out", str(out)])
+        assert refusal(found).startswith(f"edgeyard: {flag}: ")
+        assert not out.exists()
+
+    def test_is_trained_where_more_arrives_than_can_run(self, tmp_path: Path) -> None:
+        """One visible job, and 1.8 times the work that the cluster can do."""
+        words = ["learn", "score", "--rate", "1", "--slots", "1", "--generations", "1", "--json"]
+        found = CliRunner().invoke(app, [*words, "--out", str(tmp_path)])
+        assert found.exit_code == 0, found.output
+        judged = {each["policy"]: each for each in json.loads(found.stdout)["judged"]}
+        assert judged["score"]["unplaced"] == 0
+
     def test_refuses_a_folder_of_another_training(self, tmp_path: Path) -> None:
         words = ["learn", "score", "--generations", "1", "--out", str(tmp_path)]
         assert CliRunner().invoke(app, words).exit_code == 0

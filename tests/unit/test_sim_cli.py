@@ -71,6 +71,19 @@ def test_people_get_a_table_and_the_rules_that_were_applied(log: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("submit_s", [0, 5])
+def test_a_minute_of_one_user_is_replayed_by_the_look_ahead(submit_s: int, tmp_path: Path) -> None:
+    """Nothing is known of users, and a past of a minute or of an instant shows no futures."""
+    lines = [swf_line(job, job * submit_s, 40 - job, 2, requested=4000) for job in range(1, 13)]
+    found = replay(
+        write_swf(tmp_path / "one.swf", lines), "--queue", "lookahead", "--backfill", "easy"
+    )
+    assert "12 jobs on 4 processors" in printed(found)
+    assert "all of one user" in found.stdout
+    assert "fairness" not in found.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "queue",
     ["fcfs", "sjf", "f1", "f2", "f3", "f4", "wfp3", "unicep", "fair_share", "earliest_deadline"],

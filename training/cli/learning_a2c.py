@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +50,20 @@ JUDGED_COLUMNS = (
     Column(title="WAIT", of=field("wait"), right=True, whole=True, yields=2),
     Column(title="UNPLACED", of=field("unplaced"), right=True, whole=True),
 )
+
+
+@contextmanager
+def flags_named(*names: str) -> Iterator[None]:
+    """Name the flag in errors of settings that a flag gave."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(
+            [
+                replace(each, pointer=f"--{each.pointer}") if each.pointer in names else each
+                for each in error.errors
+            ]
+        ) from error
 
 
 def a2c(
@@ -98,7 +113,8 @@ def a2c(
     given = _table(settings_file)
     flags = {"seed": seed, "episodes": episodes}
     given |= {name: each for name, each in flags.items() if each is not None}
-    settings = settings_of(given)
+    with flags_named(*(name for name, each in flags.items() if each is not None)):
+        settings = settings_of(given)
     if plot is not None:
         check_output(plot, "--plot")
         check_matplotlib()

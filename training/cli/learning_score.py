@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.cli.progress import progress_bar
 from edgeyard.training.cli.learning_a2c import (
     JUDGED_COLUMNS,
     JUDGED_SEQUENCES,
+    flags_named,
     judged_row,
 )
 from edgeyard.training.cli.training_folder import Generations, TrainingFolder
@@ -61,13 +62,14 @@ def score(
         unseen_sequences,
     )
 
-    settings = trainer.ScoreTraining(
-        seed=seed,
-        generations=generations,
-        hidden=hidden,
-        mix=JobMix(rate=rate, resources=resources),
-        slots=slots,
-    )
+    with flags_named("rate", "resources", "slots", "hidden", "seed", "generations"):
+        settings = trainer.ScoreTraining(
+            seed=seed,
+            generations=generations,
+            hidden=hidden,
+            mix=JobMix(rate=rate, resources=resources),
+            slots=slots,
+        )
     make_folder(out, "--out")
     folder = TrainingFolder(out, settings, "", "mean slowdown")
     with progress_bar() as advanced:

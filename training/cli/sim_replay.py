@@ -252,13 +252,15 @@ def _show(log: Log, schedule: Schedule, processors: int) -> None:
         ("bounded slowdown (10 s)", schedule.bounded_slowdown()),
     )
     show(table([_figure(name, values) for name, values in figures], _COLUMNS, console().width))
-    fair = fairness(log.user, schedule.bounded_slowdown())
+    between = "all of one user"
+    if len(np.unique(log.user)) > 1:
+        fair = fairness(log.user, schedule.bounded_slowdown())
+        between = f"fairness between users {fair:.3f} (Jain, of their mean bounded slowdown)"
     show(
         "",
         f"{count_of(len(log), 'job')} on {count_of(processors, 'processor')}, "
         f"{_duration(schedule.makespan_s)}; "
-        f"utilisation {schedule.utilisation(processors):.1%}; "
-        f"fairness between users {fair:.3f} (Jain, of their mean bounded slowdown)",
+        f"utilisation {schedule.utilisation(processors):.1%}; {between}",
     )
     if len(log) <= _BOUNDED_JOBS:
         share, run_s = schedule.procs / processors, schedule.run_s
