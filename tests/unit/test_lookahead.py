@@ -360,7 +360,8 @@ def test_a_rollout_starts_jobs_when_a_replay_does(
 ) -> None:
     """Run times are as expected; requests are up to a thousand times too long."""
     count = len(rows)
-    run_s = np.array([float(run) for run, _, _ in rows])
+    # no two jobs end in one instant: their order would be that of their starts
+    run_s = np.array([run + 0.5 ** (number + 1) for number, (run, _, _) in enumerate(rows)])
     requested_s = run_s * [factor for _, _, factor in rows]
     procs = np.array([wide for _, wide, _ in rows])
     jobs = world.Jobs(np.zeros(count), run_s, requested_s, requested_s, procs)
