@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import a2c_actors, cluster_scores, learned_queues, ste_models
+from benchmarks import a2c_actors, cluster_scores, learned_queues, random_queues, ste_models
 from benchmarks.completion import rows as completion
 from benchmarks.tables import Row
 
@@ -13,6 +13,7 @@ def run() -> list[Row]:
         *a2c_actors.rows(),
         *cluster_scores.rows(),
         *learned_queues.rows(),
+        *random_queues.rows(),
         *ste_models.rows(),
         *completion.rows(),
     ]

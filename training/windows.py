@@ -21,6 +21,8 @@ from edgeyard.scheduler.kernel.rollouts import (
     arrived_jobs,
     expected_run,
     look_ahead,
+    order_by,
+    rule_keys,
     running_jobs,
     waiting_jobs,
 )
@@ -50,6 +52,8 @@ FIFO, SHORTEST, CARASTAN_SANTOS, SMALLEST_AREA = range(4)
 """The simple rules that a learned policy is compared with."""
 
 _GUARD_S = 30 * 86400.0
+_LOOK_AHEAD = -1
+"""Instead of a rule: the look-ahead."""
 
 
 class Window(NamedTuple):
@@ -167,14 +171,28 @@ def best_rule(windows: Sequence[Window]) -> Floats:
 
 def lookahead_ends(window: Window) -> Floats:
     """Return when the jobs end under the look-ahead."""
+    return _rollout_ends(window, _LOOK_AHEAD)
+
+
+def candidate_ends(window: Window, rule: int) -> Floats:
+    """Return when the jobs end under one of the rules that the look-ahead chooses among.
+
+    Args:
+        window: The jobs.
+        rule: Place in `RULES`. It knows of run times what the look-ahead knows.
+    """
+    return _rollout_ends(window, rule)
+
+
+def _rollout_ends(window: Window, rule: int) -> Floats:
     machine, events = world.empty_machine(window.jobs, window.processors)
-    _run_lookahead(window.jobs, window.users, machine, events)
+    _run_rollouts(window.jobs, window.users, machine, events, rule)
     return machine.end
 
 
 @compiled
-def _run_lookahead(
-    jobs: world.Jobs, users: Integers, machine: world.Machine, events: Events
+def _run_rollouts(
+    jobs: world.Jobs, users: Integers, machine: world.Machine, events: Events, rule: int
 ) -> None:
     counts = machine.counts
     history = empty_history(users.max() + 1)
@@ -196,16 +214,21 @@ def _run_lookahead(
                 jobs.submit[queue], wait_s, requested_s, samples, weights, jobs.procs[queue],
                 wait_s >= _GUARD_S,
             )  # fmt: skip
-            rows = np.sort(machine.running[: counts[world.RUNNING]])
-            requested_s, elapsed_s = jobs.requested[rows], now - machine.start[rows]
-            samples, weights = sample_jobs(history, users[rows], requested_s)
-            running = running_jobs(elapsed_s, requested_s, samples, weights, jobs.procs[rows])
-            rows = np.arange(max(counts[world.ARRIVED] - MAX_PAST, 0), counts[world.ARRIVED])
-            requested_s, ago_s = jobs.requested[rows], now - jobs.submit[rows]
-            samples, weights = sample_jobs(history, users[rows], requested_s)
-            run_s = np.where(ended[rows], jobs.run[rows], np.nan)
-            past = arrived_jobs(ago_s, requested_s, samples, weights, run_s, jobs.procs[rows])
-            _, order = look_ahead(waiting, running, counts[world.FREE], past, costs)
+            if rule == _LOOK_AHEAD:
+                rows = np.sort(machine.running[: counts[world.RUNNING]])
+                requested_s, elapsed_s = jobs.requested[rows], now - machine.start[rows]
+                samples, weights = sample_jobs(history, users[rows], requested_s)
+                running = running_jobs(elapsed_s, requested_s, samples, weights, jobs.procs[rows])
+                rows = np.arange(max(counts[world.ARRIVED] - MAX_PAST, 0), counts[world.ARRIVED])
+                requested_s, ago_s = jobs.requested[rows], now - jobs.submit[rows]
+                samples, weights = sample_jobs(history, users[rows], requested_s)
+                run_s = np.where(ended[rows], jobs.run[rows], np.nan)
+                past = arrived_jobs(ago_s, requested_s, samples, weights, run_s, jobs.procs[rows])
+                _, order = look_ahead(waiting, running, counts[world.FREE], past, costs)
+            else:
+                keys = np.empty(size)
+                rule_keys(rule, waiting, keys)
+                order = order_by(keys, waiting)
             for place in range(size):
                 machine.queue[head + place] = queue[order[place]]
         world.schedule(jobs, machine, events, world.EASY, False)
