@@ -32,7 +32,7 @@ SPAN_S = 12 * 3600.0
 ERRORS = 2.0
 """So many standard errors below the base is better than the base."""
 MIN_PAST = 8
-"""With fewer arrivals before now nothing arrives in a future."""
+"""With fewer arrivals before now, or all in one instant, nothing arrives in a future."""
 _FEW = 4
 """After so many futures rules are given up that are not below the base until then."""
 
@@ -396,7 +396,8 @@ def look_ahead(
     The base is left for the rule whose costs are the lowest of those that are below the base's by
     `ERRORS` standard errors of their differences. The future of number i of `FUTURES` is the time
     after the share (i + 1/2) / `FUTURES` of the past, which goes on at its beginning. With fewer
-    than `MIN_PAST` arrivals there is one future, in which none arrives.
+    than `MIN_PAST` arrivals, or all of them in one instant, there is one future, in which none
+    arrives.
 
     Args:
         jobs: The jobs that wait, the oldest first; at least one.
@@ -406,7 +407,9 @@ def look_ahead(
         costs: Shape (`RULES`, `FUTURES`): `roll_out` of each is written to it; NaN: not tried.
     """
     size, seen = len(jobs.procs), len(past.procs)
-    length_s = past.ago_s[0] if seen >= MIN_PAST else 0.0
+    # a burst of one instant states no rate: repeated, it would seem to come again and again
+    known = seen >= MIN_PAST and past.ago_s[0] > past.ago_s[-1]
+    length_s = past.ago_s[0] if known else 0.0
     futures = FUTURES if length_s > 0.0 else 1
     room = size + (seen if length_s > 0.0 else 0)
     here = _with_room(jobs, room)

@@ -58,6 +58,14 @@ def test_the_look_ahead_is_near_the_best_of_its_rules_in_random_queues() -> None
     assert np.exp(np.log(found[:, 0] / found[:, 1]).mean()) < 1.0  # better than the base alone
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [9, 64])
+def test_a_burst_of_one_instant_is_not_expected_to_come_again(number: int) -> None:
+    """Requests are right and nothing follows, so that all is known from the start."""
+    ours, *rules = means(number)
+    assert ours < min(rules)
+
+
 def test_the_row_states_the_share_of_queues_above_the_best_rule() -> None:
     best = np.ones((100, 1 + len(RULES)))
     found = best * 2.0
