@@ -491,13 +491,13 @@ def _messages(uow: UnitOfWork, sent: Sequence[tuple[Event, str]]) -> Sequence[_M
         if benchmark is not None and CHECK_TAG in benchmark.description.tags:
             continue  # a check has a result of its own, and a dozen of runs
         of_somebody = kind.startswith((_OF_BENCHMARKS, _OF_ALERTS))
-        lineages, ids = [event.data.get("lineage")], [event.data.get("series_id")]
+        lineages, series_ids = [event.data.get("lineage")], [event.data.get("series_id")]
         if benchmark is not None:
             lineages.append(benchmark.series)
             if (key := SeriesKey.of(benchmark)) is not None:
-                ids.append(key.series_id)
+                series_ids.append(key.series_id)
         # A subscription to an id is not for a lineage that somebody named like it.
-        names = [*ids, *(each for each in lineages if not is_series_id(str(each)))]
+        names = [*series_ids, *(each for each in lineages if not is_series_id(str(each)))]
         about_board = kind.startswith((_OF_BOARDS, _OF_ALERTS))
         target_uid = event.data.get("target_uid") if about_board else None
         messages.append(
