@@ -173,8 +173,9 @@ def test_results_of_a_confirmed_drift_stay_suspect_when_it_has_ended(
     again = replace(confirmed, begin_id="canary-again", ended_at=None)
     moved(api, ChangeStatus.CONFIRMED, of=again)
     with api.store.write() as uow:
-        merged = {"change_id": "was", "alert_id": "drift", "status": ChangeStatus.MERGED}
-        uow.series.add_change(replace(resolved, **merged))
+        uow.series.add_change(
+            replace(resolved, change_id="was", alert_id="drift", status=ChangeStatus.MERGED)
+        )
     assert listed(api, "suspect") == {"after", "now"}
     assert verdict(api, "after")["verdict"] == "suspect"
     assert verdict(api, "later")["verdict"] == "comparable"
