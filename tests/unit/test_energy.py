@@ -6,7 +6,7 @@ import itertools
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -320,28 +320,35 @@ def test_inferences_of_different_length_are_not_above_idle_by_their_length() -> 
     assert found["per_inference_above_idle"] is None
 
 
-def test_an_energy_above_idle_whose_interval_contains_0_is_not_known() -> None:
-    class OfAnUnquietBoard(Supply):
-        def read_into(self, trace: Trace) -> None:
-            now_s = time.monotonic()
-            other_w = (1.0 if now_s % 0.2 < 0.1 else -1.0) if self.watts == 6.0 else 0.0
-            trace.add_power(now_s, self.watts + other_w)
+def read_of(
+    read: Callable[[Trace, float, bool], None], *, run_s: float, **changes: Any
+) -> EnergyMeasurement:
+    """Return a measurement whose readings come at exact times: idle before 0, the run from 0 on.
 
+    Args:
+        read: Adds one reading to a trace, at a time, of the idle board or of the run.
+    """
     measuring = Measuring(
-        sensor="ina219", rail="power1", method="power", scope=BOARD, chosen="test", part_s=0.05,
-        samples_per_s=100.0, idle_s=0.6,
-    )  # fmt: skip
-    supply = OfAnUnquietBoard(6.0)
-    measured = EnergyMeasurement(measuring, supply)
-    measured.observe_idle()
-    supply.watts = 6.5
-    measured.on_progress(None)
-    time.sleep(0.05)
-    began_s = time.monotonic()
-    time.sleep(0.45)
-    ended_s = time.monotonic()
-    measured.stop()
-    found: Any = measured.report([[(began_s, ended_s, 40.0)]])
+        **{"sensor": "ina219", "rail": "power1", "scope": BOARD, "chosen": "test", **changes}
+    )
+    measured = EnergyMeasurement(measuring, Supply(0.0))
+    period_s = 1 / measuring.samples_per_s
+    for number in range(round(measuring.idle_s / period_s)):
+        read(measured._idle.trace, number * period_s - measuring.idle_s, True)
+    for number in range(round(run_s / period_s) + 1):
+        read(measured._run.trace, number * period_s, False)
+    return measured
+
+
+def test_an_energy_above_idle_whose_interval_contains_0_is_not_known() -> None:
+    def unquiet(trace: Trace, at_s: float, idle: bool) -> None:
+        other_w = 1.0 if at_s % 0.2 < 0.1 else -1.0
+        trace.add_power(at_s, 6.0 + other_w if idle else 6.5)
+
+    measured = read_of(
+        unquiet, run_s=0.6, method="power", part_s=0.05, samples_per_s=100.0, idle_s=0.6
+    )
+    found: Any = measured.report([[(0.05, 0.5, 40.0)]])
     assert found["idle"]["ci95"][0] < 5.5 < 6.5 < found["idle"]["ci95"][1]
     assert found["per_inference"]["value"] == pytest.approx(6.5 * 0.45 / 40, rel=0.1)
     above = found["per_inference_above_idle"]
@@ -349,22 +356,12 @@ def test_an_energy_above_idle_whose_interval_contains_0_is_not_known() -> None:
 
 
 def test_a_meter_that_stands_still_is_stated_with_the_time_for_which_it_did() -> None:
-    class Still(Supply):
-        def read_into(self, trace: Trace) -> None:
-            trace.add_count(time.monotonic(), 7.0, None)
-
-    measuring = Measuring(
-        sensor="meter", rail="", method=COUNTER, scope="meter", chosen="test", samples_per_s=100.0,
+    measured = read_of(
+        lambda trace, at_s, idle: trace.add_count(at_s, 7.0, None),
+        run_s=0.4, sensor="meter", rail="", method=COUNTER, scope="meter", samples_per_s=100.0,
         part_s=0.05, idle_s=0.1,
     )  # fmt: skip
-    measured = EnergyMeasurement(measuring, Still(5.0))
-    measured.observe_idle()
-    measured.on_progress(None)
-    time.sleep(0.05)
-    began_s = time.monotonic()
-    time.sleep(0.3)
-    measured.stop()
-    spans = [(began_s + at / 1000, began_s + (at + 1) / 1000, 1.0) for at in range(200)]
+    spans = [(0.05 + at / 1000, 0.05 + (at + 1) / 1000, 1.0) for at in range(200)]
     void = str(measured.report([spans])["void"])
     found = re.search(r"stood still for ([0-9.]+) s", void)
     assert found, void
@@ -372,23 +369,15 @@ def test_a_meter_that_stands_still_is_stated_with_the_time_for_which_it_did() ->
 
 
 def test_a_counter_may_stand_still_for_a_single_inference() -> None:
-    class Coarse(Supply):
-        def read_into(self, trace: Trace) -> None:
-            now_s = time.monotonic()
-            trace.add_count(now_s, 100 + 0.2 * (now_s * 5 // 0.2), None)  # steps of 40 ms
+    def coarse(trace: Trace, at_s: float, idle: bool) -> None:
+        trace.add_count(at_s, 100 + 0.2 * ((at_s + 1.0) * 5 // 0.2), None)  # steps of 40 ms
 
-    measuring = Measuring(
-        sensor="meter", rail="", method=COUNTER, scope="meter", chosen="test", samples_per_s=200.0,
+    measured = read_of(
+        coarse,
+        run_s=0.6, sensor="meter", rail="", method=COUNTER, scope="meter", samples_per_s=200.0,
         part_s=0.1, idle_s=0.2,
     )  # fmt: skip
-    measured = EnergyMeasurement(measuring, Coarse(5.0))
-    measured.observe_idle()
-    measured.on_progress(None)
-    time.sleep(0.05)
-    began_s = time.monotonic()
-    time.sleep(0.5)
-    measured.stop()
-    spans = [(began_s + at / 1000, began_s + (at + 1) / 1000, 1.0) for at in range(400)]
+    spans = [(0.05 + at / 1000, 0.05 + (at + 1) / 1000, 1.0) for at in range(400)]
     found: Any = measured.report([spans])
     assert found["void"] is None
     assert found["per_inference"]["value"] == pytest.approx(0.005, rel=0.5)
@@ -396,29 +385,16 @@ def test_a_counter_may_stand_still_for_a_single_inference() -> None:
 
 def test_a_launch_that_drew_less_than_the_idle_board_leaves_nothing_above_idle() -> None:
     """A meter of 5 W: what is above is noise, without an interval that could leave out 0."""
-    measuring = Measuring(
-        sensor="meter",
-        rail="",
-        method=COUNTER,
-        scope="meter",
-        chosen="test",
-        samples_per_s=100.0,
-        part_s=0.05,
-        idle_s=0.4,
-    )
-    supply = Supply(5.0)
-    measured = EnergyMeasurement(measuring, supply)
-    measured.observe_idle()
-    measured.on_progress(None)
-    launches = []
-    for watts in (5.001, 5.003, 4.999):
-        supply.watts = watts
-        time.sleep(0.05)
-        began_s = time.monotonic()
-        time.sleep(0.25)
-        launches.append([(began_s, time.monotonic(), 25.0)])
-    time.sleep(0.05)
-    measured.stop()
+
+    def steady(trace: Trace, at_s: float, idle: bool) -> None:
+        trace.add_power(at_s, 5.0 if idle else (5.001, 5.003, 4.999)[min(int(at_s / 0.3), 2)])
+
+    measured = read_of(
+        steady,
+        run_s=0.9, sensor="meter", rail="", method=COUNTER, scope="meter", samples_per_s=100.0,
+        part_s=0.05, idle_s=0.4,
+    )  # fmt: skip
+    launches = [[(0.3 * each + 0.03, 0.3 * each + 0.28, 25.0)] for each in range(3)]
     found = measured.report(launches)
     assert found["void"] is None
     assert found["per_inference"]["ci95"] is not None  # type: ignore[index]
