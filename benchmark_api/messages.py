@@ -23,6 +23,10 @@ MAX_SUBJECT = 150
 MAX_TEXT = 500
 """Characters of any one text in a message."""
 
+MAX_SENTENCE = 4000
+"""Characters of a text that consists of sentences: the cause of an alert names all versions that
+were measured, each with its interval."""
+
 _SHARES = frozenset({"size", "low", "high"})
 """Data that are relative changes."""
 
@@ -68,7 +72,9 @@ class Messages:
         return self._templates.get_template(f"{template}.txt.j2").render(
             message=message,
             sentence=text[:1].upper() + text[1:] + (f": {about}" if about else ""),
-            paragraphs=[one_line(data[name]) for name in _SENTENCES if data.get(name)],
+            paragraphs=[
+                one_line(data[name], MAX_SENTENCE) for name in _SENTENCES if data.get(name)
+            ],
             facts=_facts(message, data),
             lab=one_line(self._lab_name()),
             subscriptions=f"{self._public_url}/ui/subscriptions",

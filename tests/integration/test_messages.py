@@ -206,6 +206,17 @@ def test_a_lineage_that_is_named_as_a_series_id_reaches_no_subscriber_of_that_se
     assert box.recipients == ["op@example.org"]
 
 
+def test_a_long_cause_is_mailed_whole(lab: Lab, box: MailBox) -> None:
+    account(lab, "ann")
+    subscribe(lab, "ann")
+    measured = " ".join(f"Version {each:012x} is 0.1 % faster." for each in range(30))
+    happened(lab, "alert.confirmed", "ann", **{**ALERT, "sentence": f"{measured} The end."})
+    notifier_of(lab.store, lab.clock, mail=settings(box.port)).run()
+    (mail,) = box.got
+    assert " ".join(mail.get_content().split()).count("is 0.1 % faster.") == 30
+    assert "The end." in " ".join(mail.get_content().split())
+
+
 def test_a_user_who_lost_the_right_to_see_an_event_is_sent_nothing(lab: Lab, box: MailBox) -> None:
     account(lab, "op", Role.OPERATOR)
     account(lab, "ann")
