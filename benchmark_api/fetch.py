@@ -255,7 +255,8 @@ class Fetcher:
             with opened(
                 target,
                 address,
-                timeout_s=max(0.0, ends_at - time.monotonic()),
+                timeout_s=self._timeout_s,
+                ends_at=ends_at,
                 cancelled=cancelled,
             ) as response:
                 if response.status_code in _REDIRECTS:
@@ -324,19 +325,21 @@ def opened(
     headers: Mapping[str, str] | None = None,
     content: bytes | None = None,
     timeout_s: float,
+    ends_at: float,
     cancelled: Callable[[], bool] = never,
 ) -> Iterator[httpx.Response]:
     """Send a request to an address that was checked, and yield the answer.
 
     Args:
-        timeout_s: Bound on all of it, to the last byte of the answer that the caller reads.
+        timeout_s: Time limit of the caller, which an error states.
+        ends_at: When it is over, by `time.monotonic`: bound on all of it, to the last byte of the
+            answer that the caller reads.
         cancelled: Whether the caller has given it up; asked a few times a second.
 
     Raises:
         RunFailed: ``network``, there was none; ``timeout``, it was not there in time.
         Cancelled: The caller gave it up.
     """
-    ends_at = time.monotonic() + timeout_s
     bracketed = f"[{address}]" if address.version == 6 else str(address)
     named = f"[{target.host}]" if ":" in target.host else target.host
     default = _DEFAULT_PORTS[target.scheme] == target.port

@@ -98,7 +98,7 @@ class RemoteScorer:
         budget_s = min(max(pairs.budget_s, self._min_budget_s), MAX_BUDGET_S)
         body = packed(batch, pairs)
         until_s = time.monotonic() + budget_s
-        self._answer = self._thread.submit(self._ask, body, len(pairs), until_s)
+        self._answer = self._thread.submit(self._ask, body, len(pairs), budget_s, until_s)
         try:
             return self._answer.result(budget_s)
         except RunFailed as error:
@@ -108,7 +108,7 @@ class RemoteScorer:
         except TimeoutError as error:
             raise TimeoutError(f"no answer within {budget_s:g} s") from error
 
-    def _ask(self, body: bytes, count: int, until_s: float) -> NDArray[np.float32]:
+    def _ask(self, body: bytes, count: int, budget_s: float, until_s: float) -> NDArray[np.float32]:
         address = self._rules.addresses(self._target, in_time(self._resolve, until_s))[0]
         data = bytearray()
         with opened(
@@ -117,7 +117,8 @@ class RemoteScorer:
             method="POST",
             headers={"Content-Type": "application/x-npz", "Accept": "application/x-npy"},
             content=body,
-            timeout_s=max(until_s - time.monotonic(), 0.001),
+            timeout_s=budget_s,
+            ends_at=until_s,
         ) as response:
             if response.status_code != 200:
                 raise ValueError(f"it answered {response.status_code}")

@@ -95,7 +95,8 @@ class WebhookSender:
             method="POST",
             headers={"Content-Type": "application/json", **headers},
             content=body,
-            timeout_s=max(0.0, ends_at - time.monotonic()),
+            timeout_s=_TIMEOUT_S,
+            ends_at=ends_at,
             cancelled=cancelled,
         ) as response:
             return response.status_code
