@@ -86,6 +86,11 @@ class Shift:
         results = sum(map(is_measured, after))
         return cls(slowdown=size, low=min(ends), high=max(ends), results=results)
 
+    @classmethod
+    def unknown(cls) -> Shift:
+        """Return the shift of a series without a result after the change."""
+        return cls(slowdown=0.0, low=-math.inf, high=math.inf, results=0)
+
     @property
     def is_known(self) -> bool:
         """Whether there were enough results for an interval."""
@@ -157,6 +162,7 @@ class Evidence:
 
     Attributes:
         target_uid: Its board.
+        is_canary: Whether it is itself the series of a canary.
         shift: By how much it changed.
         before: Facts of the last result of the old level; those that are not known are left out.
         after: Facts of the first result of the new level.
@@ -180,6 +186,7 @@ class Evidence:
     neighbours: Sequence[Neighbour] = ()
     sisters: Sequence[Sister] = ()
     warmer_c: float | None = None
+    is_canary: bool = False
 
     @property
     def changes(self) -> tuple[Cause, ...]:
@@ -435,7 +442,8 @@ def _not_tested(evidence: Evidence, cause: Cause) -> list[str]:
     if cause is not Cause.MODEL or evidence.trial is not Trial.DIFFERENT:
         found.extend(_too_few(evidence))
         if not any(each.canary for each in evidence.neighbours):
-            found.append(f"No canary ran on {evidence.target_uid} before and after the change.")
+            which = "No other canary" if evidence.is_canary else "No canary"
+            found.append(f"{which} ran on {evidence.target_uid} before and after the change.")
         for each in evidence.environment:
             usable = _usable(evidence, evidence.sisters)
             if not any(each in sister.changes for sister in usable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 
 from edgeyard.devices.metrics import Metric
@@ -21,7 +21,7 @@ from edgeyard.scheduler.decide.blame import (
     lacks_results,
 )
 from edgeyard.scheduler.decide.blame import blame as blame_by
-from edgeyard.scheduler.decide.change_points import LOOK_BACK
+from edgeyard.scheduler.decide.change_points import LOOK_BACK, MIN_SEGMENT, is_measured
 from edgeyard.scheduler.decide.series_watch import MAX_MISS
 from edgeyard.scheduler.engine.versions import (
     MAX_SERIES,
@@ -38,6 +38,9 @@ from edgeyard.scheduler.model.series_changes import SeriesChange
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 _RESULTS_GONE = "The results around the change were deleted, so that no other cause was looked for."
+
+_STILL_MEASURED = timedelta(days=30)
+"""A series whose last result is older than that has probably ended."""
 
 _TRIALS = {True: Trial.DIFFERENT, False: Trial.EQUAL, None: Trial.UNDECIDED}
 """What a check of both versions found, by `Check.confirms`."""
@@ -76,6 +79,7 @@ def blame(
     return blame_by(
         Evidence(
             target_uid=change.key.target_uid,
+            is_canary=change.key.user_id == CANARY_USER,
             shift=_shift_of(change),
             before=before,
             after=after,
@@ -162,7 +166,7 @@ def _neighbours(
         for other in (each.key for each in found):
             points = uow.series.points(other, until=now, limit=LOOK_BACK)
             place = _place_at(points, begin_at)
-            shift = _shift_of_points(points[:place], points[place:])
+            shift = _shift_of_points(points[:place], points[place:], begin_at)
             if other != key and shift is not None and not _is_other_model(points, place):
                 yield Neighbour(name=other.lineage, canary=user_id == CANARY_USER, shift=shift)
 
@@ -192,7 +196,7 @@ def _sisters(
             causes[_place_at(points, begin_at)] = set()
         ends = [0, *sorted(causes), len(points)]
         for start, place, end in zip(ends, ends[1:], ends[2:], strict=False):
-            shift = _shift_of_points(points[start:place], points[place:end])
+            shift = _shift_of_points(points[start:place], points[place:end], begin_at)
             if shift is not None:
                 changes = frozenset(causes[place])
                 yield Sister(target_uid=other.target_uid, shift=shift, changes=changes)
@@ -226,11 +230,20 @@ def _is_other_model(points: Sequence[SeriesPoint], place: int) -> bool:
     return 0 < place < len(points) and points[place - 1].model_sha256 != points[place].model_sha256
 
 
-def _shift_of_points(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint]) -> Shift | None:
-    if not after:
+def _shift_of_points(
+    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], begin_at: datetime
+) -> Shift | None:
+    """Return the shift between results; None where there are too few before it.
+
+    A series that is still measured and has none after it yet has a shift that is not known.
+    """
+    points = after or before
+    if not points:
         return None
-    metric = Metric(after[-1].metric, better=after[-1].better)
-    return Shift.between([each.value for each in before], [each.value for each in after], metric)
+    old, new = ([each.value for each in side] for side in (before, after))
+    if not new and points[-1].ended_at >= begin_at - _STILL_MEASURED:
+        return Shift.unknown() if sum(map(is_measured, old)) >= MIN_SEGMENT else None
+    return Shift.between(old, new, Metric(points[-1].metric, better=points[-1].better))
 
 
 def _facts(uow: UnitOfWork, benchmark_id: str) -> tuple[dict[Cause, str], float | None]:

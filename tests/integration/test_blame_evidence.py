@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from edgeyard.scheduler.decide.blame import Blame, Cause
+from edgeyard.scheduler.decide.blame import Blame, Cause, lacks_results
 from edgeyard.scheduler.engine.blame import blame
 from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.series import SeriesKey
@@ -28,6 +28,7 @@ def stored(
     after: Mapping[str, Any] | None = None,
     begin: int = BEGIN,
     facts_from: Mapping[str, int] | None = None,
+    until: int = 16,
 ) -> SeriesKey:
     """Sixteen nights of a series, shifted from one of them on; returns its key.
 
@@ -51,7 +52,7 @@ def stored(
                 },
             },
         )
-        for night in range(16)
+        for night in range(until)
     ]
     store_measured(store, nights)
     with store.write() as uow:
@@ -107,6 +108,27 @@ def test_a_series_whose_own_model_changed_shows_nothing_of_the_board(
     key = stored(sqlite_store, "net", 0.08, after={"content": "v2"})
     stored(sqlite_store, "wide", 0.08, after={"content": "wide v2"})
     assert blamed(sqlite_store, key).cause is Cause.MODEL
+
+
+def test_what_has_no_result_after_the_change_yet_is_named_and_looked_at_again(
+    sqlite_store: SqlStore,
+) -> None:
+    key = stored(sqlite_store, "net", 0.08)
+    stored(sqlite_store, "net", 0.0, board=SISTER, until=BEGIN)
+    found = blamed(sqlite_store, key)
+    assert f"On other boards ({SISTER}) the model had fewer than 3" in " ".join(found.not_tested)
+    assert lacks_results(found.not_tested)
+    stored(sqlite_store, "canary/a", 0.0, user_id=CANARY_USER, until=BEGIN)
+    found = blamed(sqlite_store, key)
+    assert (found.cause, lacks_results(found.not_tested)) == (Cause.UNKNOWN, True)
+    assert "canary/a had fewer than 3 results after the change" in " ".join(found.not_tested)
+    assert "No canary ran" not in " ".join(found.not_tested)
+
+
+def test_a_canary_of_its_own_is_no_other_canary(sqlite_store: SqlStore) -> None:
+    key = stored(sqlite_store, "net", 0.08, user_id=CANARY_USER)
+    found = blamed(sqlite_store, key)
+    assert f"No other canary ran on {BOARD} before and after the change." in found.not_tested
 
 
 def test_series_of_others_are_not_read(sqlite_store: SqlStore) -> None:
