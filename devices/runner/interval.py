@@ -99,8 +99,9 @@ class MedianInterval:
 
     @property
     def half_width(self) -> float:
-        """Half the interval's width, relative to the median."""
-        return (self.high - self.low) / 2 / self.median if self.median > 0 else math.inf
+        """Half the interval's width, relative to the median; 0 where all samples are equal."""
+        half = (self.high - self.low) / 2
+        return half / abs(self.median) if self.median else math.inf if half else 0.0
 
     @property
     def degrees(self) -> float:

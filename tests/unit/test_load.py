@@ -387,6 +387,13 @@ def test_a_time_that_is_none_is_refused_by_the_end_that_it_passes(
     assert problem.reason.startswith(reason)
 
 
+def test_a_bound_out_of_range_and_a_percentile_that_is_no_number_are_named() -> None:
+    (problem,) = refused(load="server", load_bound="30 days")
+    assert problem.accepted == "at most 1000000"
+    (problem,) = refused(load="server", load_bound="20 ms", load_percentile=math.nan)
+    assert "not a number" in problem.reason
+
+
 def test_a_load_is_stored_as_it_was_stated() -> None:
     stated = {"load": "server", "load_bound": "20 ms", "load_seed": 3, "load_duration": "1 min"}
     found = read(**stated, load_percentile=95)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeyard.devices.metrics import Metric
+from edgeyard.devices.metrics import HIGHER, Metric
 from edgeyard.devices.runner.board import board_facts, cpu_model, temperature_c
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import TensorSpec
@@ -235,6 +235,16 @@ def test_a_p50_with_a_very_wide_interval_is_given_with_both_ends() -> None:
         "The 95 % interval of the p50 is 5 to 200 ms, wider than ±5%"
     )
     assert "1950" not in reasons["wide_interval"]
+
+
+@pytest.mark.parametrize("number", [0.0, -5.0, 7.0])
+def test_a_metric_whose_numbers_are_all_equal_has_no_wide_interval(number: float) -> None:
+    score = Series(Metric("score", "score", "q/s", HIGHER), np.full(20, number))
+    latencies = np.array([5.0, 5.01] * 10)
+    assert judge(latencies, QUIET, primary=score).verdict == "comparable"
+    wide = Series(score.metric, np.array([-5.0, -7.0] * 10))
+    reasons = {one.code: one.sentence for one in judge(latencies, QUIET, primary=wide).reasons}
+    assert "The 95 % interval of score is -7 to -5 q/s" in reasons["wide_interval"]
 
 
 def test_an_interval_with_one_far_end_states_how_far_each_is() -> None:
