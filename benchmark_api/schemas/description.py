@@ -47,7 +47,7 @@ from edgeyard.devices.benchmark_types import STANDARD_TYPES
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import training
 from edgeyard.devices.runner.engines import BUILT_IN as ENGINES
-from edgeyard.devices.runner.generation_request import read_request
+from edgeyard.devices.runner.generation_request import MAX_LENGTH, MAX_REQUESTS, read_request
 from edgeyard.devices.runner.spec import (
     DEFAULT_LOAD_S,
     DEFAULT_SOAK_WINDOW_S,
@@ -711,7 +711,7 @@ def _about_generation(description: JobDescriptionIn) -> list[FieldError]:
         name, _, reason = error.sentence.removeprefix("parameters/").partition(": ")
         accepted = "a prompt as text or token ids, or lengths in tokens"
         if name in ("requests", "prompt_length", "output_length"):
-            accepted = "a whole number of 1 or more"
+            accepted = f"1 to {MAX_REQUESTS if name == 'requests' else MAX_LENGTH:,}"
         return [FieldError(f"/parameters/{name}", reason, accepted)]
     return []
 

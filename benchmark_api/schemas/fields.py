@@ -481,6 +481,8 @@ def value_problem(error: ErrorDetails) -> tuple[str, str] | None:
         The reason, to follow the value, and the bound, or "" for a value of another kind; None
         for all other errors.
     """
+    if error["input"] != error["input"]:
+        return "is not a number", _bound(error.get("ctx", {}))
     if reason := _BEYOND_BOUNDS.get(error["type"]):
         return reason, _bound(error.get("ctx", {}))
     kind = _OTHER_KIND.fullmatch(error["type"])
@@ -530,8 +532,13 @@ def _is_branch(part: object) -> bool:
 def _bound(context: Mapping[str, object]) -> str:
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     words |= {"max_length": "at most", "min_length": "at least"}
-    limits = [f"{word} {context[key]}" for key, word in words.items() if key in context]
+    limits = [f"{word} {_plain(context[key])}" for key, word in words.items() if key in context]
     return ", ".join(limits) or str(context.get("expected", ""))
+
+
+def _plain(limit: object) -> str:
+    """Return a limit as people write it: 1000000 instead of 1000000.0."""
+    return f"{limit:.15g}" if isinstance(limit, float) else str(limit)
 
 
 def _nearest(location: tuple[int | str, ...], known: Mapping[str, FieldInfo]) -> str:

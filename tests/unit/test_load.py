@@ -394,6 +394,12 @@ def test_a_bound_out_of_range_and_a_percentile_that_is_no_number_are_named() -> 
     assert "not a number" in problem.reason
 
 
+def test_a_number_of_requests_that_is_too_large_is_refused_with_its_limit() -> None:
+    stated = {"requests": 10**8, "prompt_length": 8}
+    problems = refused(benchmark_type="GENAI", runtime="ort-genai", parameters=stated)
+    assert ("/parameters/requests", "1 to 10,000") in [(p.pointer, p.accepted) for p in problems]
+
+
 def test_a_load_is_stored_as_it_was_stated() -> None:
     stated = {"load": "server", "load_bound": "20 ms", "load_seed": 3, "load_duration": "1 min"}
     found = read(**stated, load_percentile=95)
