@@ -58,7 +58,9 @@ class CandidateFlags(TypedDict):
         str | None, typer.Option("--model", "-m", help="File, URL or name of the candidate.")
     ]
     runtime: Annotated[str | None, typer.Option("--runtime", "-r", help="Engine.")]
-    benchmark_type: Annotated[str | None, typer.Option("--type", "-t", help="TYPE1 or TYPE2.")]
+    benchmark_type: Annotated[
+        str | None, typer.Option("--type", "-t", help="TYPE1, TYPE2 or GENAI.")
+    ]
     target: Annotated[str | None, typer.Option(help="Family, if not the baseline's board.")]
     target_uid: Annotated[str | None, typer.Option(help="Board, if not the baseline's.")]
     nb_inference: Annotated[int | None, typer.Option(help="Timed runs of each run.")]

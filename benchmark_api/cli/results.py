@@ -124,9 +124,9 @@ def results(
             if benchmark_type in (None, row.get("benchmark_type"))
         ]
     )
+    if html is not None:
+        _write_page(session, html, rows, campaign or tag or "")
     if plot is not None and len(chosen) == 1 and _plot_load(session, chosen[0], plot):
-        if html is not None:
-            _write_page(session, html, rows, campaign or tag or "")
         return
     if plot is not None:
         _one_axis(rows)
@@ -138,8 +138,6 @@ def results(
         emit_csv([frame_row(row) for row in rows])
     else:
         show(*_comparison(rows), *_without_result(session, rows))
-    if html is not None:
-        _write_page(session, html, rows, campaign or tag or "")
     if plot is not None:
         from edgeyard.benchmark_api.cli.output import accuracy
         from edgeyard.benchmark_api.figures.plots import plot_figure
@@ -477,7 +475,7 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     if facts:
         parts.append(facts_table(facts))
     values = {
-        name: _declared(name, each, found.metrics.get(name))
+        name: _declared(name, each, found.metrics.get(name), _mark(found))
         for name, each in found.values.items()
         if name == P50.name or name != row.get("primary_metric")  # which is above
     }
@@ -524,13 +522,18 @@ _FILES = (
 )
 
 
-def _declared(name: str, each: DeclaredValue, measured: MeasuredMetric | None) -> str:
+def _mark(found: Results) -> str:
+    """Return what stands behind each number of a result that is not comparable."""
+    return f" {found.verdict.verdict}" if found.verdict and not found.verdict.comparable else ""
+
+
+def _declared(name: str, each: DeclaredValue, measured: MeasuredMetric | None, mark: str) -> str:
     """Return a value of a type that the engine declares, with what the declaration states of it."""
     if isinstance(each.value, bool | str):
         return plain(each.value)
     ends = each.low, each.high, measured.degrees if measured is not None else None
     about = _about(Metric(name, each.title, each.unit, each.better))
-    return "; ".join(filter(None, (_with_interval(each.value, ends, each.unit), about)))
+    return "; ".join(filter(None, (_with_interval(each.value, ends, each.unit, mark), about)))
 
 
 def _about(metric: Metric) -> str:
@@ -564,7 +567,7 @@ def _facts(found: Results) -> Mapping[str, str]:
     from edgeyard.benchmark_api.sdk.comparison import metric_of_row
     from edgeyard.benchmark_api.sdk.generation import generation_text
 
-    mark = f" {found.verdict.verdict}" if found.verdict and not found.verdict.comparable else ""
+    mark = _mark(found)
     facts: dict[str, str] = {}
     latency = found.latency
     trained = bool(found.report.get("training"))

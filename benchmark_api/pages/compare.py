@@ -512,11 +512,11 @@ def columns(
 
 
 def _latency_headings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the headings of latencies that are not those of an inference, by column."""
+    """Return the headings of latencies that are all of a token, or of a request, by column."""
     kinds = {(row["workload"].get("benchmark_type"), row["primary_metric"]) for row in rows}
-    if {kind for kind, _ in kinds} != {BenchmarkType.GENAI.value}:
+    if len(kinds) != 1 or {kind for kind, _ in kinds} != {BenchmarkType.GENAI.value}:
         return {}
-    metrics = standard_metrics(*kinds.pop()) if len(kinds) == 1 else standard_metrics("GENAI")
+    metrics = standard_metrics(*kinds.pop())
     return {f"{each.metric.name}_ms": capitalized(each.metric.title) for each in metrics}
 
 

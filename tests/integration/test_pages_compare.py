@@ -425,6 +425,8 @@ def test_language_models_are_compared_by_named_metrics_for_the_same_request_alon
     assert "tokens written per second" in text
     assert "Tokens of the prompt read per second" in text
     assert "none: another metric" in text
+    assert "percentile</th>" in text
+    assert "of the latency of a token" not in text, "that of the other one is of the first"
     text = shown(browser, "/ui/compare?benchmark_id=lm&benchmark_id=lm-short")
     assert "Tokens written per second</th>" in text
     assert "none: another request" in text

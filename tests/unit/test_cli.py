@@ -1353,7 +1353,13 @@ def test_the_energy_of_an_invalid_result_is_marked_as_its_other_numbers(
     answer = results(verdict="invalid")
     answer["reports"][0]["report"]["energy"] = {"per_inference": {"value": 0.25, "ci95": None}}
     server.on("GET", f"{ONE}/results", answer)
-    assert "0.25 J an inference invalid" in run("results", ID).stdout
+    answer["reports"][0]["report"] |= {
+        "benchmark_type": "GENAI",
+        "results": {"request_ms": {"value": 61.5, "unit": "ms", "ci95": [60.0, 62.0]}},
+    }
+    shown = run("results", ID).stdout
+    assert "0.25 J an inference invalid" in shown
+    assert "61.5 ms (95 %: 60 to 62) invalid" in shown
 
 
 def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServer) -> None:

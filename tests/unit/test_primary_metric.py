@@ -87,6 +87,10 @@ def test_numbers_of_several_metrics_are_shown_with_their_units_and_never_compare
     refused = refusal(run("results", "a", "b", "--plot", "all.svg"))
     assert "no common axis" in refused
     assert "--html" in refused, "which draws each"
+    for each in ("a", "b"):
+        server.on("GET", f"/v1/benchmarks/{each}/results", results(each))
+    refusal(run("results", "a", "b", "--plot", "all.svg", "--html", "all.html"))
+    assert "<svg" in Path("all.html").read_text()
 
 
 def test_an_interval_whose_ends_are_not_known_is_said_to_be_so(server: FakeServer) -> None:
