@@ -281,7 +281,9 @@ def _refuse_other_work(
         reason = f"does other work than the candidate: {', '.join(differing)}"
         raise InvalidInput.at("/baseline", reason, "a candidate with the same inputs and type")
     if not self_test and _version(before) == _version(after):
-        raise NothingDiffers
+        reason = "is that of the baseline, and nothing else that a version may change differs"
+        accepted = "another model, engine, version of it or parameters, or self_test"
+        raise NothingDiffers.at("/candidate/model", reason, accepted)
     return list(dict.fromkeys((*before.warnings, *after.warnings)))
 
 

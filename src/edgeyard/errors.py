@@ -106,11 +106,6 @@ class UrlRefused(InvalidInput):
 class NothingDiffers(InvalidInput):
     """Two versions to be compared are the same, so that there is nothing to measure."""
 
-    def __init__(self) -> None:
-        reason = "is that of the baseline, and nothing else that a version may change differs"
-        accepted = "another model, engine, version of it or parameters, or self_test"
-        super().__init__([FieldError("/candidate/model", reason, accepted)])
-
 
 class NotAuthenticated(EdgeyardError):
     """The call carries no token that is good now."""
