@@ -267,10 +267,11 @@ class Gate:
         """Return what was measured until a run failed or the check was stopped.
 
         Args:
-            reason: Why it ended, as a sentence.
+            reason: Why it ended, as a sentence; a check that the server has ended has its own.
         """
         if self._stored is not None:
-            return outcome_of(self._stored, reason)
+            is_ended = self._stored.status == "error"
+            return outcome_of(self._stored, None if is_ended else reason)
         return self._unmeasured(Decision.ERROR, reason)
 
     @property

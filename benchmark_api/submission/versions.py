@@ -22,8 +22,10 @@ from edgeyard.benchmark_api.submission.idempotency import Accepted, IdempotencyG
 from edgeyard.benchmark_api.submission.offer import Offer
 from edgeyard.benchmark_api.submission.repeat import repeated
 from edgeyard.benchmark_api.submission.store import StoreChecks
+from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput, NothingDiffers, QuotaExceeded
-from edgeyard.scheduler.engine.checks import log_check
+from edgeyard.scheduler.decide.slowdown import slowdown_errors
+from edgeyard.scheduler.engine.checks import log_check, metric_of_result
 from edgeyard.scheduler.engine.intake import packed
 from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkFile, Status
 from edgeyard.scheduler.model.checks import BASELINE, CANDIDATE, CHECK_TAG, SIDES, Check
@@ -67,6 +69,7 @@ class Versions:
         baseline: What people know the baseline by.
         target_uid: The board of the check; None: the first that runs one.
         by_side: What each is, and the files that it keeps.
+        metric: That they are compared by, as the baseline's result states it; p50 without one.
         own: Fields that only the baseline has; see `_about`.
         warnings: About both, each once.
     """
@@ -74,6 +77,7 @@ class Versions:
     baseline: str
     target_uid: str | None
     by_side: Mapping[str, _Version]
+    metric: Metric
     own: Sequence[str] | None
     warnings: Sequence[str]
 
@@ -112,17 +116,27 @@ def checked_versions(
         InvalidInput: A version cannot be, or no board can run it; or they cannot be compared.
     """
     own: Sequence[str] | None
+    metric = P50
     if origin is not None:
         baseline, target_uid, versions = _of_benchmark(
             origin, request, caller, services, offer, now
         )
         own = _OWN_FILES
+        with services.store.read() as uow:
+            metric = metric_of_result(uow, baseline)
     else:
         baseline, target_uid, versions = _of_descriptions(request, caller, services, offer, now)
         own = None
     warnings = _refuse_other_work(versions, caller, services, own, self_test=request.self_test)
+    if errors := slowdown_errors(metric, request.max_slowdown):
+        raise InvalidInput(errors)
     return Versions(
-        baseline=baseline, target_uid=target_uid, by_side=versions, own=own, warnings=warnings
+        baseline=baseline,
+        target_uid=target_uid,
+        by_side=versions,
+        metric=metric,
+        own=own,
+        warnings=warnings,
     )
 
 
@@ -170,6 +184,7 @@ def store_check(
             versions=kept,
             created_at=now,
             target_uid=versions.target_uid,
+            metric=versions.metric,
         )
         uow.checks.add(made)
         count = uow.checks.count_running(caller.user_id)

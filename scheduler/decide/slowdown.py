@@ -78,11 +78,9 @@ def judge(
         low, high = sorted(map(metric.slowdown, ends))
     elif ratios:
         slowdown = metric.slowdown(_exp(sum(map(math.log, ratios)) / len(ratios)))
-    errors: tuple[FieldError, ...] = ()
-    if pairs and metric.better == HIGHER and max_slowdown >= 1:
-        reason = f"is {max_slowdown:.2%}, and {metric.name} cannot fall that far"
-        errors = (FieldError("/max_slowdown", reason, "a share below 100 %"),)
-        status, why = CheckStatus.ERROR, str(errors[0])
+    errors = slowdown_errors(metric, max_slowdown) if pairs else ()
+    if errors:
+        status, why = CheckStatus.ERROR, f"the accepted slowdown {errors[0].reason}"
     elif len(pairs) - len(ratios) >= MIN_PAIRS:
         status, why = CheckStatus.UNDECIDED, _unusable(pairs)
     elif high is not None and high <= max_slowdown:
@@ -102,6 +100,14 @@ def judge(
         level=level_of(max_pairs),
         errors=errors,
     )
+
+
+def slowdown_errors(metric: Metric, max_slowdown: float) -> tuple[FieldError, ...]:
+    """Return what is wrong with an accepted slowdown of a metric; (): nothing."""
+    if metric.better != HIGHER or max_slowdown < 1:
+        return ()
+    reason = f"is {max_slowdown:.2%}, and {metric.name} cannot fall that far"
+    return (FieldError("/max_slowdown", reason, "a share below 100 %"),)
 
 
 def level_of(max_pairs: int) -> float:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from edgeyard.devices.metrics import Metric, primary_metric
+from edgeyard.devices.metrics import P50, Metric, primary_metric
 from edgeyard.errors import (
     EdgeyardError,
     FieldError,
@@ -119,6 +119,13 @@ def break_off(check_id: str, reason: str, now: datetime, uow: UnitOfWork) -> Che
     return _end(uow, check, CheckStatus.ERROR, reason, now)
 
 
+def metric_of_result(uow: UnitOfWork, benchmark_id: str) -> Metric:
+    """Return the primary metric of a benchmark that has ended; the p50 where it reported none."""
+    newest = max(uow.files.reports(benchmark_id), key=lambda each: each.attempt, default=None)
+    found = None if newest is None else primary_metric(newest.report)
+    return P50 if found is None else found.metric
+
+
 def log_check(uow: UnitOfWork, check: Check, kind: str, now: datetime) -> None:
     """Record an event of a check."""
     data = {"check_id": check.check_id, "status": check.status.value, "sentence": check.reason}
@@ -167,7 +174,8 @@ def _step(
     if len(check.run_ids) == check.runs_of_pair:
         check = _with_pair(uow, check)
         if check.errors:
-            _end(uow, check, CheckStatus.ERROR, str(check.errors[0]), now)
+            why = f"the baseline {check.errors[0].reason}"
+            _end(uow, check, CheckStatus.ERROR, why, now)
             return False
         found = judge_check(check)
         if found.status is not CheckStatus.RUNNING:

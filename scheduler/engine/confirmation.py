@@ -28,7 +28,7 @@ from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
 from edgeyard.scheduler.decide.slowdown import judge_check
 from edgeyard.scheduler.engine.blame import blame, blame_by_checks
-from edgeyard.scheduler.engine.checks import break_off, log_check
+from edgeyard.scheduler.engine.checks import break_off, log_check, metric_of_result
 from edgeyard.scheduler.engine.intake import packed
 from edgeyard.scheduler.engine.series_watch import log_change
 from edgeyard.scheduler.engine.versions import (
@@ -464,6 +464,7 @@ def _confirming(
 
 
 def _start(uow: UnitOfWork, change: SeriesChange, check: Check, now: datetime) -> bool:
+    check = replace(check, metric=metric_of_result(uow, change.begin_id))
     uow.checks.add(check)
     log_check(uow, check, "check.started", now)
     uow.series.save_change(

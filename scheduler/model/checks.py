@@ -95,7 +95,8 @@ class Check:
             `edgeyard.scheduler.engine.intake` packs them.
         reason: Why it ended so, as a sentence; while it runs: why nothing is measured now, or "".
         target_uid: The board; None until the first run has shown it.
-        metric: The primary metric that is compared; the p50 until a run has shown another one.
+        metric: The primary metric that is compared; that of the baseline's result, or the p50,
+            until a run has shown another one.
         pairs: What was measured so far.
         run_ids: Benchmarks of the pair that is under way, in the order of their submission; at its
             end the last of them is the one that ended without a result.

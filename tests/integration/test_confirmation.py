@@ -567,6 +567,17 @@ def test_a_check_that_runs_states_why_its_run_waits(api: Api) -> None:
     assert check_of(api, change(api))["reason"] == ""
 
 
+def test_the_check_of_a_change_states_the_metric_of_its_series(api: Api) -> None:
+    for night in range(12):
+        value = (50.0 if night < 8 else 45.0) * NOISE[night % len(NOISE)]
+        rate = {"value": value, "unit": "1/s", "title": "decoded tokens", "better": "higher"}
+        point(api, "old.onnx", 10.0, primary_metric="tokens", results={"tokens": rate})
+    SeriesWatch(api.store, api.clock).turn()
+    step(api)
+    metric = check_of(api, change(api))["metric"]
+    assert (metric["name"], metric["better"]) == ("tokens", "higher")
+
+
 def test_boards_that_are_away_hold_up_no_confirmation_on_others(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

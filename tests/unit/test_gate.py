@@ -228,6 +228,20 @@ def test_other_work_that_a_run_has_shown_is_refused(server: FakeServer) -> None:
     assert f"--baseline: {reason}" in refusal(run(*CHECK))
 
 
+def test_a_slowdown_that_is_too_large_for_a_metric_names_no_field_of_the_request(
+    server: FakeServer,
+) -> None:
+    reason = "is 500.00%, and rate cannot fall that far"
+    wrong = {"pointer": "/max_slowdown", "reason": reason, "accepted": "a share below 100 %"}
+    numbers = {"slowdown": 0.01, "reason": f"the accepted slowdown {reason}", "errors": [wrong]}
+    answered(server, stored_check(), stored_check("error", check_pair(0, 1.01), **numbers))
+    done = run(*CHECK, "--max-slowdown", "500 %")
+    assert done.exit_code == 1
+    assert f"--max-slowdown: {reason}" in done.stderr
+    assert f"; the accepted slowdown {reason}" in done.stdout
+    assert "/max_slowdown" not in done.stdout + done.stderr
+
+
 def test_a_self_test_needs_no_change(server: FakeServer) -> None:
     passed(server)
     assert "nothing differs" in refusal(run("check", "--baseline", "base"))
