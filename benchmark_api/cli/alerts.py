@@ -93,7 +93,7 @@ def show_alert(session: Session, alert: AlertId) -> None:
         ("link", found.link),
         ("found", local_time(found.found_at.isoformat())),
         ("cause", found.blame or found.cause),
-        ("reason", found.reason),
+        ("confirming" if found.by_user_id else "reason", found.reason),
         *(("not tested", each) for each in found.not_tested),
         ("checks", ", ".join(found.check_ids)),
         ("belongs to", found.alert_id or ""),

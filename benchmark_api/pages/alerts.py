@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
+from edgeyard.benchmark_api.figures.axes import number_text
 from edgeyard.benchmark_api.figures.results import history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.filters import check_choice, stated
@@ -78,6 +79,7 @@ def one(request: Request, change_id: str, caller: BrowserUser, context: Ctx) -> 
         alert=alert,
         before=before,
         begin=begin,
+        levels=_levels(alert),
         descriptions=[_description(each, caller, context) for each in ends],
         figure=_figure(alert, list(rows.values())),
     )
@@ -110,6 +112,14 @@ def _rows(
         until = max(alert.found_at, alert.ended_at or alert.found_at)
         ids = [each.benchmark_id for each in points if each.ended_at <= until][-LOOK_BACK:]
     return results.rows(caller, context, benchmark_id=ids).content.items if ids else []
+
+
+def _levels(alert: shapes.SeriesChange) -> Sequence[str]:
+    """Return the levels before and after a change with their unit; () where they are not known."""
+    if alert.before_value is None or alert.after_value is None:
+        return ()
+    values = (alert.before_value, alert.after_value)
+    return [f"{number_text(each)} {alert.unit}".strip() for each in values]
 
 
 def _description(benchmark_id: str, caller: Caller, context: Context) -> Mapping[str, object]:

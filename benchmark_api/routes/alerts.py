@@ -21,6 +21,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import AlertEndIn, parse
 from edgeyard.devices.metrics import primary_metric
 from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
 from edgeyard.scheduler.engine.alerts import end_alert
 from edgeyard.scheduler.model.acts import stated_reason
 from edgeyard.scheduler.model.series import SeriesPoint
@@ -96,7 +97,8 @@ def with_points(
     with context.services.store.read() as uow:
         found = _visible_change(uow, change_id, caller)
         points = _points(uow, found, now)
-        details = {**_origin(uow, found), **_levels(found, points)}
+        others = _begins_of_others(uow, found)
+        details = {**_origin(uow, found), **_levels(found, points, others)}
     shown = views.series_change(context.services, found)
     return msgspec.structs.replace(shown, **details), points
 
@@ -127,15 +129,33 @@ def _origin(uow: UnitOfWork, change: SeriesChange) -> Mapping[str, object]:
     }
 
 
-def _levels(change: SeriesChange, points: Sequence[SeriesPoint]) -> Mapping[str, object]:
-    """Return the levels before and after a change; nothing where its results are gone."""
+def _begins_of_others(uow: UnitOfWork, change: SeriesChange) -> frozenset[str]:
+    """Return with which results other levels of the series begin."""
+    levels = frozenset(ChangeStatus) - {ChangeStatus.NOISE}
+    known = uow.series.changes_of([change.key.series_id], limit=MAX_EARLIER_CHANGES, status=levels)
+    return frozenset(each.begin_id for each in known) - {change.begin_id}
+
+
+def _levels(
+    change: SeriesChange, points: Sequence[SeriesPoint], others: frozenset[str]
+) -> Mapping[str, object]:
+    """Return the levels before and after a change; nothing where its results are gone.
+
+    Args:
+        change: Whose levels they are.
+        points: Results of its series, oldest first.
+        others: Results with which other levels begin: each level ends there.
+    """
     valid = [each for each in points if each.value is not None]
     place = next((at for at, each in enumerate(valid) if each.benchmark_id == change.begin_id), 0)
     if not place:
         return {}
+    ends = [at for at, each in enumerate(valid) if each.benchmark_id in others]
+    first = max((at for at in ends if at < place), default=0)
+    last = min((at for at in ends if at > place), default=len(valid))
     before, after = (
         median(each.value or 0.0 for each in level)
-        for level in (valid[:place][-_LEVEL:], valid[place:][:_LEVEL])
+        for level in (valid[first:place][-_LEVEL:], valid[place:last][:_LEVEL])
     )
     return {"before_value": before, "after_value": after}
 

@@ -31,6 +31,7 @@ from tests.builders.measured import Measured, store_measured
 from tests.builders.model_files import a_model_file
 from tests.builders.notifier import notifier_of
 from tests.builders.pages import HOSTILE, Parts, as_
+from tests.builders.records import an_outcome
 from tests.builders.series import change, key
 from tests.integration.test_confirmation import measured, nights, regression
 
@@ -227,6 +228,53 @@ def test_an_alert_is_shown_with_its_origin_and_both_levels(api: Api, shell: None
     assert "level:      10 ms before, 10.8 ms after" in text
     assert "commit:     0123abc" in text
     assert "link:       https://ci.example.org/7" in text
+
+
+def test_the_levels_of_an_alert_end_where_other_levels_begin(api: Api) -> None:
+    levels = [8.0] * 4 + [10.0] * 4 + [10.8] * 3 + [10.0] * 8
+    now = api.clock.now()
+    of_them = [
+        Measured(
+            benchmark_id=f"back-{night}",
+            series="back",
+            user_id="alice",
+            p50_ms=level,
+            ended_at=now - timedelta(days=len(levels) - night),
+        )
+        for night, level in enumerate(levels)
+    ]
+    store_measured(api.store, of_them)
+    with api.store.write() as uow:
+        for each in of_them:
+            outcome = an_outcome(each.benchmark_id, primary_value=each.p50_ms, primary_metric="p50")
+            uow.attempts.add_outcome(outcome)
+    series = SeriesKey.of(of_them[0].benchmark())
+    assert series is not None
+    alert = stored(api, "alert-8", key=series, begin_id="back-8", before_id="back-7")
+    with api.store.write() as uow:
+        for begin, status in ((4, ChangeStatus.RESOLVED), (11, ChangeStatus.MERGED)):
+            other = {"change_id": f"other-{begin}", "begin_id": f"back-{begin}", "status": status}
+            uow.series.add_change(replace(alert, **other))
+        noise = {"change_id": "noise-9", "begin_id": "back-9", "status": ChangeStatus.NOISE}
+        uow.series.add_change(replace(alert, **noise))
+    one = api.as_().get("/v1/alerts/alert-8").json()
+    assert (one["before_value"], one["after_value"]) == (10.0, 10.8)
+    page = as_(api).get("/ui/alerts/alert-8").text
+    assert "median latency, 10 ms → 10.8 ms" in page
+
+
+def test_the_page_of_noise_and_of_a_dismissed_alert_say_what_they_mean(api: Api) -> None:
+    check = {"confirmed_size": 0.0048, "confirmed_low": -0.004, "confirmed_high": 0.012}
+    stored(api, "alert-10", status=ChangeStatus.NOISE, reason="at most 4.30%", **check)
+    page = as_(api).get("/ui/alerts/alert-10").text
+    assert "suspected were +5.00 %, between +4.00 % and +6.00 %, worse" in page
+    assert "</strong> worse" not in page
+    stored(api, "alert-11", reason="the slowdown is more than 5.00%")
+    form = {"seen_on": "/ui/alerts/alert-11", "reason": "the model does more"}
+    as_(api).post("/ui/alerts/alert-11/dismiss", **form)
+    page = as_(api).get("/ui/alerts/alert-11").text
+    assert "</span> by alice: the model does more</p>" in page
+    assert "<dt>Confirmation</dt><dd>the slowdown is more than 5.00%</dd>" in page
 
 
 def test_much_noise_hides_no_alert_that_is_active(api: Api) -> None:
