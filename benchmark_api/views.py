@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from edgeyard.benchmark_api.auth import Caller
+from edgeyard.benchmark_api.own_urls import with_own_urls
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.metrics import (
@@ -92,16 +93,16 @@ def listed_benchmark(services: Services, benchmark: Benchmark) -> shapes.ListedB
         benchmark,
         name=benchmark.description.name,
         waiting_reason=waiting_reason(services, benchmark.waiting),
-        description=_description(benchmark),
+        description=_description(services, benchmark),
         deadline=benchmark.description.deadline,
         user_priority=benchmark.user_priority or benchmark.description.user_priority,
         links=links(services, benchmark.benchmark_id),
     )
 
 
-def _description(benchmark: Benchmark) -> dict[str, object]:
+def _description(services: Services, benchmark: Benchmark) -> dict[str, object]:
     """Return its description without who starts it, which only schedules state."""
-    shown = description_to_json(benchmark.description)
+    shown = description_to_json(with_own_urls(benchmark, services.public_url))
     return {name: value for name, value in shown.items() if name != "cron_by"}
 
 

@@ -156,7 +156,7 @@ def check_clone(
     services = context.services
     now = services.clock.now()
     before = _benchmark(benchmark_id, caller, services)
-    tree, warnings = merged(before, body.document(), caller.user, now)
+    tree, warnings = merged(before, body.document(), caller.user, services, now)
     request = check(tree, caller, services, context.offers.now(), now)
     refuse_sizes(services.settings, request, model_bytes=model_bytes, dataset_bytes=dataset_bytes)
     warnings = (*request.warnings, *warnings, *memory_warnings(request, model_bytes))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.benchmark_api.auth import Caller
+from edgeyard.benchmark_api.own_urls import with_own_urls
 from edgeyard.benchmark_api.schemas.description import LOAD_FIELDS, unused_fields
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.submission.check import CheckedRequest, check
@@ -76,7 +77,7 @@ def repeated(
     benchmark_id = before.benchmark_id
     if retry and before.status not in TERMINAL:
         raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
-    tree, warnings = merged(before, changes, caller.user, now)
+    tree, warnings = merged(before, changes, caller.user, services, now)
     request = check(tree, caller, services, offer, now)
     kept = [
         _still_there(services.files, file, of_retry=benchmark_id if retry else None)
@@ -87,11 +88,16 @@ def repeated(
 
 
 def merged(
-    before: Benchmark, changes: Mapping[str, object], user: User, now: datetime
+    before: Benchmark,
+    changes: Mapping[str, object],
+    user: User,
+    services: Services,
+    now: datetime,
 ) -> tuple[dict[str, object], tuple[str, ...]]:
     """Return the old description with changes, without what has lost its meaning, and warnings."""
     tags = tuple(each for each in before.description.tags if each not in CONFIRMING_TAGS)
-    tree = description_to_json(replace(before.description, tags=tags))
+    stated = with_own_urls(before, services.public_url)
+    tree = description_to_json(replace(stated, tags=tags))
     dropped = {other for name in changes for other in _BELONGS.get(name, ())}
     if before.description.precision is not None or before.description.soak_s is not None:
         dropped.add("nb_inference")

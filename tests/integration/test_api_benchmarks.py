@@ -589,6 +589,35 @@ def test_a_clone_applies_changes(api: Api) -> None:
     assert refusal(wrong)["errors"][0]["pointer"] == "/model"
 
 
+def test_what_was_uploaded_is_there_under_another_address_of_the_server(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = api.as_()
+    urls = {each["name"]: each["url"] for each in client.get("/v1/files").json()["items"]}
+    made = api.submit(
+        benchmark_type="TYPE3",
+        model=None,
+        model_url=urls["model.onnx"],
+        dataset_urls=[urls["data.npz"]],
+        odt_config=urls["odt.json"],
+    )
+    client.post(f"/v1/benchmarks/{made}/cancel")
+    monkeypatch.setattr(api.services, "public_url", "https://lab.example.org:8443/bench/")
+    shown = client.get(f"/v1/benchmarks/{made}").json()["description"]
+    assert shown["model_url"].startswith("https://lab.example.org:8443/bench/v1/files/")
+    for path, body in (("retry", None), ("clone", {"name": "again"}), ("clone", {})):
+        answer = client.post(f"/v1/benchmarks/{made}/{path}", json=body)
+        assert answer.status_code == 202, answer.text
+        again = client.get(f"/v1/benchmarks/{answer.json()['benchmark_id']}").json()
+        assert [each["sha256"] for each in again["files"]] == [
+            each["sha256"] for each in client.get(f"/v1/benchmarks/{made}").json()["files"]
+        ]
+        assert {each["url"] for each in again["files"]} == {None}
+    assert client.post(f"/v1/benchmarks/{made}/clone/check", json={}).status_code == 200
+    form = {name: shown[name] for name in ("model_url", "dataset_urls", "odt_config")}
+    api.submit(benchmark_type="TYPE3", model=None, **form)
+
+
 def test_a_clone_of_another_type_drops_what_that_type_does_not_read(api: Api) -> None:
     trained = api.submit(benchmark_type="TYPE3", dataset="data.npz", odt_config="odt.json")
 
