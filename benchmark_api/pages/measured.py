@@ -22,12 +22,14 @@ class MeasuredNumber:
         title: For people, e.g. ``median latency``.
         value: With its unit.
         interval: Its 95 % interval, with the unit; "": not known.
+        repeated: Whether the interval is that of another run on the board, not of this run alone.
     """
 
     name: str
     title: str
     value: str
     interval: str
+    repeated: bool
 
 
 def numbers_in_words(report: Mapping[str, object]) -> list[tuple[str, str]]:
@@ -68,4 +70,5 @@ def measured(row: shapes.ResultRow | None) -> MeasuredNumber | None:
         title=metric.title or metric.name,
         value=f"{number_text(row.primary_value)} {metric.unit}".strip(),
         interval=ends,
+        repeated=(low, high) != (row.primary_low, row.primary_high),
     )

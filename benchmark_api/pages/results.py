@@ -44,6 +44,8 @@ def result_figures(found: shapes.Results, context: Context) -> list[Markup]:
     if not found.reports:
         return []
     early = table(found.newest_report, "warmup").get("latencies_ms")
+    if table(found.newest_report, "generation"):  # of whole requests, and the others of a token
+        early = None
     numbers = (
         [each for each in early if isinstance(each, int | float)] if isinstance(early, list) else []
     )

@@ -93,6 +93,30 @@ def test_a_result_shows_its_distribution_and_its_run_with_the_warm_up(api: Api) 
     assert "<td>50<td>1<td>" in page.replace("\u2068", "").replace("\u2069", "")
 
 
+def test_the_warm_up_of_a_language_model_is_not_drawn_with_its_tokens(api: Api) -> None:
+    asked_for = {"prompt_length": 16, "output_length": 8, "requests": 4, "preset": None}
+    page = as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES), generation=asked_for)}")
+    assert "Latencies in their order" in page.text
+    assert "edgeyard-warm-up" not in page.text
+
+
+def test_an_interval_of_callers_that_is_not_known_is_a_dash_and_an_end_a_question_mark(
+    api: Api,
+) -> None:
+    curve = concurrency_report()
+    unknown = {"runs_per_s_low": None, "runs_per_s_high": None, "p99_high_ms": None}
+    curve["levels"] = [each | unknown for each in curve["levels"]]
+    page = as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES), concurrency=curve)}").text
+    assert "– to –" not in page
+    assert '<td class="n" data-none>–</td>' in page
+    assert " to ?</td>" in page
+
+
+def test_the_interval_of_a_repeated_run_is_named_so(api: Api) -> None:
+    page = as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES))}").text
+    assert "95 % interval of a repeated run" in page
+
+
 def test_a_soak_shows_its_windows_with_temperature_and_when_it_was_steady(api: Api) -> None:
     page = as_(api).get(f"/ui/benchmarks/{measured(api, npy(LATENCIES), soak=soak_report())}").text
     assert "Steady from 4 min on, p50 150 ms" in page
