@@ -60,6 +60,8 @@ TITLES: Mapping[str, str] = {
 }
 """What figures are called for people."""
 
+_TOO_FEW = "too few seeds"
+
 HIGHER_IS_BETTER = frozenset({"utilisation", "fairness", "comparable_share"})
 
 _OF_ALL_JOBS = frozenset({"deadline_misses", "preemptions", "failed_attempts"})
@@ -330,7 +332,7 @@ def finding(each: PairedComparison) -> tuple[str, str]:
     interval = each.result.difference
     if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         same = interval.mean == 0
-        return ("equal" if same else f"too few seeds (below {MIN_SEEDS})"), ""
+        return ("equal" if same else f"{_TOO_FEW} (below {MIN_SEEDS})"), ""
     if interval.low == interval.high == 0:
         return "equal", ""
     if interval.low <= 0 <= interval.high:
@@ -694,6 +696,8 @@ def findings(part: Part) -> list[str]:
         sentences.append(
             f"By this figure it is not distinguishable from {', '.join(unclear)} on these jobs."
         )
+    if any(finding(each)[0].startswith(_TOO_FEW) for each in part.comparisons):
+        sentences.append(f"Differences without an interval: {_TOO_FEW} (below {MIN_SEEDS}).")
     return sentences
 
 

@@ -310,7 +310,7 @@ _COMPARED = (
 _POLICY_COLUMNS = (
     Column(title="POLICY", of=field("policy"), shorten=True),
     Column(title="SEEDS", of=field("seeds"), right=True, whole=True, from_width=80, yields=8),
-    Column(title="JOBS", of=field("jobs"), right=True, whole=True, yields=2),
+    Column(title="JOBS", of=field("jobs"), right=True, whole=True, yields=3),
     Column(title="COMPLETED", of=field("completed"), right=True, whole=True),
     Column(title="NOT ENDED", of=field("unended"), right=True, whole=True, always=False),
     Column(title="WAIT, s", of=field("wait_s"), right=True, whole=True),
@@ -320,8 +320,7 @@ _POLICY_COLUMNS = (
         of=field("turnaround_s"),
         right=True,
         whole=True,
-        from_width=100,
-        yields=6,
+        yields=1,
     ),
     Column(
         title="95 %", of=field("turnaround_s_interval"), right=True, whole=True, from_width=130,
@@ -341,7 +340,7 @@ _POLICY_COLUMNS = (
         yields=4,
     ),
     Column(
-        title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False, yields=1
+        title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False, yields=2
     ),
     Column(title="ENERGY, kWh", of=field("energy_j"), right=True, whole=True, always=False),
     Column(

@@ -172,14 +172,18 @@ def test_energy_is_saved_for_time_in_a_shipped_scenario(
 
 @pytest.mark.slow
 def test_few_seeds_are_said_to_be_too_few_where_an_interval_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("EDGEYARD_COLUMNS", "80")
     runs = [simulated(weight, seed) for weight in (0.0, 1.0) for seed in (1, 2)]
     (part,) = make_report(runs).parts
     drawn = save(part_plots(part, several=False)[-1], tmp_path, "", "svg").read_text("utf-8")
     assert "no bar: below 5 seeds an interval is not known" in drawn
     show_part(part)
-    assert "too few seeds (below 5)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "too few seeds (below 5)" in shown
+    (head,) = [line for line in shown.splitlines() if line.startswith("POLICY")]
+    assert {"TURNAROUND, s", "ENERGY, kWh"} <= set(re.split(r" {2,}", head)), "to read them by"
 
 
 def test_a_point_without_an_interval_is_drawn_without_one(tmp_path: Path) -> None:
