@@ -445,6 +445,13 @@ def test_language_models_are_compared_by_named_metrics_for_the_same_request_alon
     assert "llama-0.5b</a>" in text
 
 
+@pytest.mark.parametrize(("benchmark_id", "model"), [("a", "new.onnx"), ("lm", "FOLDER")])
+def test_the_hint_of_a_check_names_what_a_model_is(
+    browser: Browser, benchmark_id: str, model: str
+) -> None:
+    assert f" --model {model}</code>" in shown(browser, f"/ui/benchmarks/{benchmark_id}")
+
+
 def test_the_table_has_the_parameters_that_differ_and_the_others_once(browser: Browser) -> None:
     text = shown(browser, f"/ui/compare?ids={pack(['sweep-1', 'sweep-2', 'sweep-4'])}")
     assert '<td class="words" data-label="Parameters">threads=1</td>' in text
