@@ -41,6 +41,9 @@ FIGURE_STYLE = """
 _WIDTH, _ROW, _LEFT, _RIGHT = 340, 56, 8, 332
 """Units of the drawing, those of a screen 360 px wide; names stand above their values."""
 
+_AXIS_COLUMNS, _SMALL_AXIS_COLUMNS = 46, 64
+"""Columns of the name of an axis that fit in that width, in letters of 12 and of 10 units."""
+
 _LARGE = 700
 """Units of a drawing of lines for a large screen."""
 
@@ -219,9 +222,15 @@ def _value_axis(scale: Scale, label: str, height: float) -> list[str]:
     return [*lines, _fitting(label, _WIDTH / 2, y + 27)]
 
 
+def _axis_text(label: str) -> str:
+    """Return the end of a tag and the name of an axis, smaller where it is long."""
+    size = ' font-size="10"' if columns_of(label) > _AXIS_COLUMNS else ""
+    return f"{size}>{_text(shortened(label, _SMALL_AXIS_COLUMNS))}"
+
+
 def _fitting(label: str, x: float, y: float) -> str:
     """Return a centred label that is at most as wide as the drawing."""
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="middle">{_text(shortened(label, 58))}</text>'
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="middle"{_axis_text(label)}</text>'
 
 
 def _marker(x: float, y: float, verdict: str, colour: str, shape: str) -> str:
@@ -270,7 +279,7 @@ def _front(figure: FrontFigure) -> _Parts:
         drawn += _panel(figure, panel, top)
         top += _PANEL
     x_label = label_of(figure.x_axis, figure.x_scale)
-    drawn.append(f'<text x="{_LEFT}" y="{top + 6:g}">{_text(shortened(x_label, 58))}</text>')
+    drawn.append(f'<text x="{_LEFT}" y="{top + 6:g}"{_axis_text(x_label)}</text>')
     remarks = labels([printable(each) for each in figure.remarks], _TEXT_COLUMNS)
     drawn += [
         f'<text x="{_LEFT}" y="{top + 24 + _LINE * 1.2 * row:.1f}"><title>{_text(each[:1000])}'
@@ -305,7 +314,7 @@ def _panel(figure: FrontFigure, panel: int, top: float) -> list[str]:
     bottom = top + _PANEL - 26
     label = label_of(figure.axes[panel], scale)
     drawn = [
-        f'<text x="{_LEFT}" y="{top + 11:g}">{_text(shortened(label, 58))}</text>',
+        f'<text x="{_LEFT}" y="{top + 11:g}"{_axis_text(label)}</text>',
         f'<path d="M{_PLOT_LEFT - 4} {bottom:g}H{_RIGHT}" stroke="currentColor"'
         ' stroke-opacity="0.5"/>',
     ]
@@ -378,7 +387,7 @@ class _Plot:
         figure = self.figure
         label = label_of(figure.axis, self.scale)
         lines = [
-            f'<text x="{_LEFT}" y="11">{_text(shortened(label, 58))}</text>',
+            f'<text x="{_LEFT}" y="11"{_axis_text(label)}</text>',
             f'<path d="M{_PLOT_LEFT - 4} {self.bottom}H{self.right}" stroke="currentColor"'
             ' stroke-opacity="0.5"/>',
         ]
@@ -397,8 +406,8 @@ class _Plot:
                 f'<text x="{x:.1f}" y="{self.bottom + 14}" text-anchor="{anchor}">'
                 f"{figure.tick_text(tick)}</text>"
             )
-        label = _text(shortened(figure.x_label, 58))
-        lines.append(f'<text x="{_LEFT}" y="{self.bottom + 29}">{label}</text>')
+        label = _axis_text(figure.x_label)
+        lines.append(f'<text x="{_LEFT}" y="{self.bottom + 29}"{label}</text>')
         if figure.warm_up_until is not None:
             end = self.x(figure.warm_up_until)
             lines.append(

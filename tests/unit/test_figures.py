@@ -331,6 +331,15 @@ def test_a_plot_is_drawn_of_the_same_value(tmp_path: Path, suffix: str) -> None:
     assert all((tmp_path / f"{name}.{suffix}").stat().st_size > 1000 for name in ("values", "run"))
 
 
+def test_a_long_name_of_an_axis_is_whole_in_smaller_letters() -> None:
+    axis = Axis(title="latency at the percentile that counts", unit="ms", direction="lower")
+    long = svg_figure(IntervalFigure(title="Load", axis=axis, points=[Point(name="a", value=1.0)]))
+    assert f'font-size="10">{axis.label}</text>' in long
+    short = Axis(title="latency", unit="ms", direction="lower")
+    drawn = svg_figure(IntervalFigure(title="Load", axis=short, points=[Point(name="a", value=1)]))
+    assert f'text-anchor="middle">{short.label}</text>' in drawn
+
+
 def test_texts_of_a_plot_neither_overlap_nor_leave_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
