@@ -532,11 +532,13 @@ def _is_branch(part: object) -> bool:
 def _bound(context: Mapping[str, object]) -> str:
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     words |= {"max_length": "at most", "min_length": "at least"}
-    limits = [f"{word} {_plain(context[key])}" for key, word in words.items() if key in context]
+    limits = [
+        f"{word} {_limit_text(context[key])}" for key, word in words.items() if key in context
+    ]
     return ", ".join(limits) or str(context.get("expected", ""))
 
 
-def _plain(limit: object) -> str:
+def _limit_text(limit: object) -> str:
     """Return a limit as people write it: 1000000 instead of 1000000.0."""
     return f"{limit:.15g}" if isinstance(limit, float) else str(limit)
 

@@ -529,3 +529,8 @@ def test_a_crontab_that_nomad_reads_otherwise_is_refused(cron: str) -> None:
 def test_a_start_time_does_not_delay_what_nomad_starts() -> None:
     (error,) = refused(cron="0 3 * * *", cron_by="nomad", start_time="2030-01-01T00:00:00Z")
     assert error.pointer == "/start_time"
+
+
+def test_the_url_of_a_model_is_plain_text_on_one_line() -> None:
+    (problem,) = refused(model="https://example.org/a\nb.onnx")
+    assert (problem.pointer, problem.accepted) == ("/model", "plain text on one line")
