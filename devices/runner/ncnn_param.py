@@ -79,10 +79,12 @@ def read_param(content: "bytes | memoryview", *, max_layers: int = MAX_LAYERS) -
         raise _wrong(f"has a line of more than {MAX_LINE_BYTES} characters")
     rows = [_WORD.findall(line) for line in lines[1:] if line.strip()]
     layers, blobs = _counts(rows[0] if rows else [])
-    if layers > max_layers or blobs > MAX_BLOBS:
-        raise _wrong(f"has more than {max_layers} layers or {MAX_BLOBS} blobs")
     if len(rows) - 1 != layers:
         raise _wrong(f"states {layers} layers and has {len(rows) - 1}")
+    if blobs > MAX_BLOBS:
+        raise _wrong(f"has more than {MAX_BLOBS} blobs")
+    if layers > max_layers:
+        raise _wrong(f"has more than {max_layers} layers")
     return _read_layers(rows[1:], blobs)
 
 

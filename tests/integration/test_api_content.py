@@ -583,6 +583,14 @@ XML, XML_BIN = (DEMO / "digits.xml").read_bytes(), (DEMO / "digits.bin").read_by
 PARAM = (DEMO / "digits.ncnn.param").read_bytes()
 PARAM_BIN = (DEMO / "digits.ncnn.bin").read_bytes()
 GENAI_ZIP = packed(TINY_LLAMA).read_bytes()
+
+
+def of_counts(counts: str) -> bytes:
+    """Return the ncnn model with other numbers of layers and blobs in its header."""
+    magic, _, layers = PARAM.split(b"\n", 2)
+    return pair(b"\n".join((magic, counts.encode(), layers)), PARAM_BIN, ".param")
+
+
 IR_ZIP, NCNN_ZIP = pair(XML, XML_BIN, ".xml"), pair(PARAM, PARAM_BIN, ".param")
 OF_ENGINE = {
     "ort": (ONNX_FILE,),
@@ -644,6 +652,8 @@ def test_a_model_of_another_engine_is_refused_with_the_engine_that_takes_it(
         pytest.param("ncnn", pair(PARAM, None, ".param"), "net.bin", id="param without weights"),
         pytest.param("ncnn", pair(PARAM[:300], b"1", ".param"), "layer", id="param cut short"),
         pytest.param("ncnn", PARAM_BIN, "no archive", id="weights alone"),
+        pytest.param("ncnn", of_counts("999999999 9"), "999999999", id="layers that are not there"),
+        pytest.param("ncnn", of_counts("9 999999999"), "1000000", id="too many blobs"),
     ],
 )
 def test_half_of_a_pair_and_damaged_ones_are_refused(

@@ -49,7 +49,7 @@ def test_sizes_are_in_numpys_order_behind_the_rows(sizes: str, shape: object) ->
         pytest.param(b"7767517\n", "how many", id="no counts"),
         pytest.param(b"7767517\n-1 1\n", "how many", id="negative"),
         pytest.param(text("Input in 0 1 a", count=99), "states 99 layers", id="layers"),
-        pytest.param(text("Input in 0 1 a", count=999_999_999), "more than", id="too many"),
+        pytest.param(text("Input in 0 1 a", count=999_999_999), "and has 1", id="too many"),
         pytest.param(text("Input in 0 1 a", "ReLU r 1 1 a b", blobs=7), "7 blobs", id="blobs"),
         pytest.param(text("Input in 0 1 a", "ReLU r 1 999999 a b"), "all its blobs", id="count"),
         pytest.param(text("Input in 0 1 a", "ReLU r 1 1 z b"), "'z' before", id="unknown blob"),
