@@ -25,6 +25,7 @@ _MAX_AMOUNT = 1e15
 
 _DEGREES_C = (-100.0, 1000.0)
 _MAX_ERRORS = 20
+_VERDICTS = ("comparable", "suspect", "invalid")
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 
@@ -49,6 +50,7 @@ def check_report(report: Mapping[str, object], benchmark: Benchmark) -> None:
         found += _latency_problems(report.get("inference_latency"))
         found += _amount_problems(report)
         found += _primary_problems(report)
+        found += _verdict_problems(report)
         if report.get("status") == "ok":
             found += _other_work(report, benchmark.description)
     if found:
@@ -146,6 +148,29 @@ def _latency_problems(latency: object) -> list[FieldError]:
         for name in _STATISTICS
         if not _is_amount(latency.get(name))
     ]
+
+
+def _verdict_problems(report: Mapping[str, object]) -> list[FieldError]:
+    """Refuse verdicts that there are not, and a median of 0 that is not called invalid."""
+    sets = report.get("inference")
+    parts = [("", report)]
+    for at, each in enumerate(sets if isinstance(sets, list) else ()):
+        if isinstance(each, Mapping):
+            parts.append((f"/inference/{at}", each))
+    found = []
+    for path, part in parts:
+        stated, latency = part.get("verdict"), part.get("inference_latency")
+        verdict = stated.get("verdict") if isinstance(stated, Mapping) else None
+        if stated is not None and not isinstance(stated, Mapping):
+            found.append(FieldError(f"{path}/verdict", "is not an object", "an object, or null"))
+        elif stated is not None and verdict not in _VERDICTS:
+            accepted = ", ".join(_VERDICTS)
+            found.append(FieldError(f"{path}/verdict/verdict", "is no verdict", accepted))
+        p50 = latency.get("p50") if isinstance(latency, Mapping) else None
+        if p50 == 0 and verdict != "invalid":
+            reason = "is 0 in a result that is not invalid"
+            found.append(FieldError(f"{path}/inference_latency/p50", reason, "milliseconds"))
+    return found[:_MAX_ERRORS]
 
 
 def _amount_problems(report: Mapping[str, object]) -> list[FieldError]:

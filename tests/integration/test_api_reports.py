@@ -58,6 +58,10 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         ({}, {"nb_inference": -5}, "/nb_inference"),
         ({}, {"runs_per_s": 1e300}, "/runs_per_s"),
         ({}, {"energy": {"power_w": 1e300}}, "/energy/power_w"),
+        ({}, {"verdict": {"verdict": "excellent", "reasons": []}}, "/verdict/verdict"),
+        ({}, {"verdict": "comparable"}, "/verdict"),
+        ({}, {"inference": [{"verdict": {"verdict": "fine"}}]}, "/inference/0/verdict/verdict"),
+        ({}, {"inference_latency": {"unit": "ms", "p50": 0.0}}, "/inference_latency/p50"),
         ({"soak": "10m"}, {"soak": soak_report() | {"window_s": 1e15}}, "/soak/window_s"),
         ({"soak": "10m"}, {"soak": soak_report() | {"overhead": 1e17}}, "/soak/overhead"),
         (
@@ -83,6 +87,16 @@ def test_numbers_of_other_work_than_was_asked_for_are_refused(
     answer = api.uploaded(benchmark_id, {**report(benchmark_id=benchmark_id), **stated})
     assert answer.status_code == 422, answer.text
     assert pointer in [each["pointer"] for each in answer.json()["errors"]]
+
+
+def test_a_clock_that_stood_still_is_a_number_of_an_invalid_result(api: Api) -> None:
+    benchmark_id = api.submit()
+    api.dispatched(benchmark_id)
+    still = {"unit": "ms", "p50": 0.0}
+    verdict = {"verdict": "invalid", "reasons": [{"code": "clock", "sentence": "It stood still."}]}
+    stated = {"inference_latency": still, "verdict": verdict}
+    answer = api.uploaded(benchmark_id, {**report(benchmark_id=benchmark_id), **stated})
+    assert answer.status_code == 201, answer.text
 
 
 def test_a_run_that_failed_has_none_of_the_numbers_that_were_asked_for(api: Api) -> None:
