@@ -376,10 +376,13 @@ def load(
         else:
             found = _search(sender, rules)
     if found.result.ended == "time":
+        done = found.result.end_ns
+        needs = queries if rules.kind != SERVER else found.result.planned
         raise RunFailed(
             "timeout",
-            f"the time of the run was used up after {len(found.result.end_ns):,} queries, and "
-            f"{rules.percentile:g} % needs {found.result.planned:,}: state a longer user_time",
+            f"the time of the run was used up after {len(done):,} queries in "
+            f"{(float(done[-1]) if len(done) else 0.0) / 1e9:.3g} s, and a trial takes "
+            f"{needs:,} queries and {rules.duration_s:g} s: state a longer user_time",
         )
     check_finite(session, session.run(feeds))
     return _load(rules, queries, found, ready)

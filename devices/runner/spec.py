@@ -48,7 +48,6 @@ DEFAULT_LOAD_S = 10.0
 DEFAULT_PERCENTILES: Mapping[str, float] = {SINGLE_STREAM: 90.0, SERVER: 99.0}
 MIN_PERCENTILE, MAX_PERCENTILE = 50.0, 99.9
 MAX_SEED = 2**32 - 1
-_MAX_SOAK_RESERVE_S, _SOAK_RESERVE_SHARE = 60.0, 0.25
 
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 300.0
 """Maximum time without output of a run. The server's setting has the same default."""
@@ -70,11 +69,6 @@ MAX_SPEC_BYTES = 8 * 1024 * 1024
 _FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
 
 T = TypeVar("T")
-
-
-def soak_reserve_s(soak_s: float) -> float:
-    """Return what the run time has to leave next to a soak: to load, warm up and report."""
-    return min(_MAX_SOAK_RESERVE_S, _SOAK_RESERVE_SHARE * soak_s)
 
 
 def callers_problem(callers: Sequence[int]) -> str:

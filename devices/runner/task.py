@@ -26,7 +26,7 @@ from edgeyard.devices.runner.generation_request import PARAMETERS as GENERATION_
 from edgeyard.devices.runner.generation_request import read_request
 from edgeyard.devices.runner.launches import SOAK, limit_memory, measure_in_launches
 from edgeyard.devices.runner.memory import job_limit_bytes
-from edgeyard.devices.runner.spec import RunSpec, soak_reserve_s
+from edgeyard.devices.runner.spec import MIN_LEVEL_S, RunSpec
 from edgeyard.devices.runner.transports.local import Channel
 from edgeyard.errors import RunFailed
 
@@ -209,9 +209,11 @@ class _Task:
         user_time_s = self.spec.user_time_s
         reserve_s = max((1 - _SHARE_OF_TIME) * user_time_s, min(_RESERVE_S, 0.4 * user_time_s))
         max_warmup_s = self._max_warmup_s()
-        if self.spec.soak_s is not None:
-            reserve_s = min(reserve_s, soak_reserve_s(self.spec.soak_s) / 4)
-            max_warmup_s = soak_reserve_s(self.spec.soak_s) / 4
+        load_s = self._load_s()
+        if 0 < load_s < user_time_s:
+            # the user_time of a load may be short; the other half is for starts of processes
+            spare_s = (user_time_s - load_s) / 4
+            reserve_s, max_warmup_s = min(reserve_s, spare_s), min(max_warmup_s, spare_s)
         left_s = user_time_s - reserve_s - (time.monotonic() - self.started)
         report, found = measure_in_launches(
             self.spec,
@@ -230,6 +232,16 @@ class _Task:
         if self.spec.profile_layers:
             self._add_layers(report, found)
         return report
+
+    def _load_s(self) -> float:
+        """Return how long the load lasts at least, seconds; 0: there is none."""
+        if self.spec.soak_s is not None:
+            return self.spec.soak_s
+        if self.spec.load is not None:
+            from edgeyard.devices.runner.arrivals import trial_s
+
+            return trial_s(self.spec.load, self.spec.nb_inference)
+        return len(self.spec.concurrency) * MIN_LEVEL_S
 
     def _add_layers(self, report: Report, found: Measurement) -> None:
         """Profile what was measured, in the time that is left."""

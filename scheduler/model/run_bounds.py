@@ -8,7 +8,7 @@ from __future__ import annotations
 from edgeyard.devices.runner.spec import DEFAULT_NO_OUTPUT_TIMEOUT_S as DEFAULT_MAX_SILENCE_S
 from edgeyard.devices.runner.spec import DEFAULT_UPLOAD_TIMEOUT_S as DEFAULT_MAX_UPLOAD_S
 from edgeyard.devices.runner.spec import DEFAULT_USER_TIME_S as DEFAULT_MAX_RUN_S
-from edgeyard.devices.runner.spec import MIN_LEVEL_S, soak_reserve_s
+from edgeyard.devices.runner.spec import MIN_LEVEL_S
 from edgeyard.scheduler.model.benchmark import BenchmarkType, JobDescription
 
 __all__ = [
@@ -24,6 +24,9 @@ __all__ = [
 
 MIN_RUN_S = 0.02
 """A task starts a Python interpreter that loads NumPy and an engine. Ten times this is usual."""
+
+_MAX_RESERVE_S, _RESERVE_SHARE = 60.0, 0.25
+"""What a load has to leave of the run time to start, warm up and report."""
 
 MIN_INFERENCE_S = 1e-6
 """Each timed inference is a call from Python into the engine, between two readings of the clock.
@@ -85,11 +88,14 @@ def min_run_s(
             inferences.
         load_s: That a trial of a load lasts at least; 0: there is none.
     """
-    if soak_s is not None:
-        return soak_s + soak_reserve_s(soak_s)
-    if benchmark_type is not BenchmarkType.TYPE1 or precision is not None:
-        return MIN_RUN_S
     inferences_s = nb_inference * MIN_INFERENCE_S
     if levels:
-        return MIN_RUN_S + levels * max(MIN_LEVEL_S, inferences_s)
-    return MIN_RUN_S + max(inferences_s, load_s)
+        load_s = levels * max(MIN_LEVEL_S, inferences_s)
+    elif load_s:
+        load_s = max(load_s, inferences_s)
+    lasts_s = load_s if soak_s is None else soak_s
+    if lasts_s:
+        return lasts_s + min(_MAX_RESERVE_S, _RESERVE_SHARE * lasts_s)
+    if benchmark_type is not BenchmarkType.TYPE1 or precision is not None:
+        return MIN_RUN_S
+    return MIN_RUN_S + inferences_s

@@ -243,6 +243,24 @@ def test_a_constraint_that_a_board_may_meet_is_accepted(
             "a user_time of at least 0.02 s",
         ),
         (
+            {"user_time": "10.1 s", "load": "single-stream"},
+            "/user_time",
+            "no board runs a trial of 10 s within 10.1 s",
+            "a user_time of at least 12.5 s",
+        ),
+        (
+            {"user_time": "3659 s", "load": "server", "load_bound": "1 s", "load_duration": "1 h"},
+            "/user_time",
+            "no board runs a trial of 3600 s within 3659 s",
+            "a user_time of at least 3660 s",
+        ),
+        (
+            {"user_time": 6.1, "concurrency": "1,2,4"},
+            "/user_time",
+            "no board runs 3 numbers of callers, one after another, within 6.1 s",
+            "a user_time of at least 7.5 s",
+        ),
+        (
             {"user_budget": 0},
             "/user_budget",
             "0 credits are too few for any run",

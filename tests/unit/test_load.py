@@ -271,6 +271,15 @@ def test_no_time_for_one_trial_is_a_timeout() -> None:
     assert failed.value.category == "timeout"
 
 
+def test_a_trial_that_the_time_of_the_run_ends_states_what_a_trial_takes() -> None:
+    rules = LoadRules(kind=SINGLE_STREAM, percentile=90)
+    with pytest.raises(RunFailed, match="a trial takes 64 queries and 10 s") as failed:
+        Board().load(rules, max_s=5.0)
+    assert "queries in 4." in failed.value.sentence or "queries in 5 s" in failed.value.sentence
+    with pytest.raises(RunFailed, match="a trial takes 662 queries and 10 s"):
+        Board().load(server(rate=60.0), max_s=9.0)
+
+
 def test_a_generator_that_is_late_makes_its_trials_invalid() -> None:
     board = Board(sleeps_late_ms=5.0)
     with pytest.raises(RunFailed, match="generator itself was late by") as failed:
