@@ -253,10 +253,10 @@ def test_the_levels_of_an_alert_end_where_other_levels_begin(api: Api) -> None:
     alert = stored(api, "alert-8", key=series, begin_id="back-8", before_id="back-7")
     with api.store.write() as uow:
         for begin, status in ((4, ChangeStatus.RESOLVED), (11, ChangeStatus.MERGED)):
-            other = {"change_id": f"other-{begin}", "begin_id": f"back-{begin}", "status": status}
-            uow.series.add_change(replace(alert, **other))
-        noise = {"change_id": "noise-9", "begin_id": "back-9", "status": ChangeStatus.NOISE}
-        uow.series.add_change(replace(alert, **noise))
+            name, first = f"other-{begin}", f"back-{begin}"
+            uow.series.add_change(replace(alert, change_id=name, begin_id=first, status=status))
+        noise = ChangeStatus.NOISE
+        uow.series.add_change(replace(alert, change_id="noise-9", begin_id="back-9", status=noise))
     one = api.as_().get("/v1/alerts/alert-8").json()
     assert (one["before_value"], one["after_value"]) == (10.0, 10.8)
     page = as_(api).get("/ui/alerts/alert-8").text
