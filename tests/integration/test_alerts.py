@@ -256,7 +256,9 @@ def test_the_levels_of_an_alert_end_where_other_levels_begin(api: Api) -> None:
             name, first = f"other-{begin}", f"back-{begin}"
             uow.series.add_change(replace(alert, change_id=name, begin_id=first, status=status))
         noise = ChangeStatus.NOISE
-        uow.series.add_change(replace(alert, change_id="noise-9", begin_id="back-9", status=noise))
+        uow.series.add_change(
+            replace(alert, change_id="alert-8-noise", begin_id="back-9", status=noise)
+        )
     one = api.as_().get("/v1/alerts/alert-8").json()
     assert (one["before_value"], one["after_value"]) == (10.0, 10.8)
     page = as_(api).get("/ui/alerts/alert-8").text
