@@ -166,7 +166,8 @@ def show_series(
     rows = [as_json(each) for each in found.items]
     if not rows:
         where = f" on {board}" if board else ""
-        reason = f"no completed benchmark of {series!r}{where} has a number"
+        when = f" since {since}" if since is not None else ""
+        reason = f"no completed benchmark of {series!r}{where}{when} has a number other than 0"
         raise InvalidInput.at("SERIES", reason, "a series that `edgeyard series list` shows")
     if session.output is Output.JSON:
         emit_json(as_json(found))
@@ -181,6 +182,8 @@ def show_series(
         session.report(
             f"{len(found.failed)} failed meanwhile: `edgeyard list --status failed` shows why"
         )
+    if found.left_out:
+        session.report(f"{found.left_out} completed without a number, or with 0, are left out")
     if found.truncated:
         session.report(f"the newest {len(rows)} results; --since shows fewer")
     if plot is not None:

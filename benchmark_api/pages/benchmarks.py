@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
 from edgeyard.benchmark_api.pages.compare import comparison_query, pack
-from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of
+from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of, type_choices
 from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.highlighting import highlighted
 from edgeyard.benchmark_api.pages.page import page, see_other, type_text
@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.routes.benchmarks import VERDICTS
 from edgeyard.benchmark_api.routes.context import Context, Ctx, whole_id
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict, EdgeyardError, InvalidInput, NotFound
-from edgeyard.scheduler.model.benchmark import TERMINAL, BenchmarkType, Status
+from edgeyard.scheduler.model.benchmark import TERMINAL, Status
 
 router = APIRouter(include_in_schema=False)
 
@@ -70,7 +70,7 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     except InvalidInput as error:
         wrong["ids"] = str(error)
     found: shapes.BenchmarkPage | None = None
-    status, types = query.get("status", ""), [each.value for each in BenchmarkType]
+    status, types = query.get("status", ""), type_choices(query, context)
     check_choice(query, "status", list(Status), wrong)
     check_choice(query, "type", types, wrong)
     check_choice(query, "verdict", VERDICTS, wrong)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 
 from fastapi import Request
 from markupsafe import Markup, escape
+
+from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 
 def stated(request: Request, without: Collection[str] = ()) -> dict[str, str]:
@@ -22,6 +26,23 @@ def stated(request: Request, without: Collection[str] = ()) -> dict[str, str]:
         for name, value in request.query_params.items()
         if value.strip() and name not in without
     }
+
+
+def type_choices(query: Mapping[str, str], context: Context) -> list[str]:
+    """Return the benchmark types that a filter offers: Edgeyard's own, and those of its boards.
+
+    One that the address names is among them, because results outlive boards.
+    """
+    own = [each.value for each in BenchmarkType]
+    known = {
+        kind
+        for view in context.services.engine.boards()
+        for engine in view.board.engines
+        for kind in engine.supported_types
+    }
+    with suppress(ValueError):
+        known.add(BenchmarkType(query.get("type", "")).value)
+    return own + sorted(known - set(own), key=lambda each: (len(each), each))
 
 
 def check_choice(

@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.figures.lines import LineFigure
 from edgeyard.benchmark_api.figures.results import axis_of, history_figure
 from edgeyard.benchmark_api.figures.svg import svg_figure
 from edgeyard.benchmark_api.pages.compare import PAGE, ComparisonQuery, Line, svg_file
-from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of
+from edgeyard.benchmark_api.pages.filters import check_choice, stated, time_of, type_choices
 from edgeyard.benchmark_api.pages.page import capitalized, items_of_page, page, page_number
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.pages.subscriptions import channels
@@ -37,14 +37,12 @@ from edgeyard.benchmark_api.sdk.comparison import (
 from edgeyard.benchmark_api.sdk.fields import moment
 from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 router = APIRouter(include_in_schema=False)
 
 MAX_CHOICE = 100
 """Series that one page lists to choose from."""
 
-_TYPES = [each.value for each in BenchmarkType]
 _TEXTS = ("series", "target_uid", "runtime", "type", "since")
 
 
@@ -97,7 +95,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         status=422 if wrong else 200,
         query=query,
         wrong=wrong,
-        types=_TYPES,
+        types=type_choices(query, context),
         found=found,
         results=len(rows),
         runs=len(runs),
@@ -184,7 +182,7 @@ def _found(
 ) -> shapes.SeriesPoints | None:
     """Return its points; None where no lineage is named or a filter is wrong."""
     since = time_of(query.get("since", ""), wrong, "since")
-    check_choice(query, "type", _TYPES, wrong)
+    check_choice(query, "type", type_choices(query, context), wrong)
     if wrong or "series" not in query:
         return None
     return points(

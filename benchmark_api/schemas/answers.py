@@ -944,8 +944,9 @@ class SeriesPoints(Struct, frozen=True, kw_only=True):
 
     ``failed`` are the benchmarks of the same time that failed, the oldest first. ``left_out``
     counts completed benchmarks that are not among the results, because they have no primary
-    metric. ``truncated``: there are older ones. ``watched`` is what the watch knows of their
-    series, and ``changes`` are the changes of these, newest first, whatever their outcome was.
+    metric, or it is 0. ``truncated``: there are older ones. ``watched`` is what the watch knows of
+    their series, and ``changes`` are the changes of these, newest first, whatever their outcome
+    was.
     """
 
     items: list[SeriesPoint]

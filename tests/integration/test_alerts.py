@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +15,7 @@ import pytest
 from edgeyard.benchmark_api.routes import alerts
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.errors import StateConflict, ValidationFailed
+from edgeyard.devices.model import BoardEngine
 from edgeyard.scheduler.engine.series_watch import SeriesWatch
 from edgeyard.scheduler.model.series import SeriesKey
 from edgeyard.scheduler.model.series_changes import ChangeStatus, SeriesChange
@@ -25,7 +27,7 @@ from edgeyard.scheduler.model.subscriptions import (
     new_subscription_id,
 )
 from edgeyard.scheduler.model.users import Login
-from tests.builders.api import Api, running
+from tests.builders.api import BOARDS, Api, running
 from tests.builders.cli import printed, refusal, run
 from tests.builders.measured import Measured, store_measured
 from tests.builders.model_files import a_model_file
@@ -277,6 +279,20 @@ def test_the_page_of_noise_and_of_a_dismissed_alert_say_what_they_mean(api: Api)
     page = as_(api).get("/ui/alerts/alert-11").text
     assert "</span> by alice: the model does more</p>" in page
     assert "<dt>Confirmation</dt><dd>the slowdown is more than 5.00%</dd>" in page
+
+
+@pytest.mark.parametrize("page", ["/ui/history?series=levels&", "/ui/benchmarks?"])
+def test_lists_are_filtered_by_types_that_engines_declare(
+    api: Api, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = BoardEngine(name="memory", supported_types=frozenset({"TYPE10", "TYPE9"}))
+    board = replace(BOARDS[0], target_uid="rpi4b-0009-0001", engines=(engine,))
+    monkeypatch.setattr(api.engine, "unknown", [board])
+    shown = as_(api).get(page)
+    types = re.findall(r'<option value="(TYPE\d+|GENAI)"', shown.text)
+    assert types == ["TYPE1", "TYPE2", "TYPE3", "GENAI", "TYPE9", "TYPE10"]
+    assert as_(api).get(f"{page}type=TYPE44").status_code == 200
+    assert as_(api).get(f"{page}type=TYPE100").status_code == 422
 
 
 def test_much_noise_hides_no_alert_that_is_active(api: Api) -> None:

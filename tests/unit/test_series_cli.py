@@ -257,13 +257,19 @@ def test_runs_that_failed_are_counted_and_drawn_without_a_value(server: FakeServ
     server.on("GET", "/v1/series/points", {**series_points(point), "failed": [failed]})
     told = run("series", "show", "x", "--plot", "series.svg")
     assert "1 failed meanwhile" in told.stderr
+    assert "left out" not in told.stderr
+    server.on("GET", "/v1/series/points", {**series_points(point), "left_out": 2})
+    told_more = run("series", "show", "x")
+    assert "2 completed without a number, or with 0, are left out" in told_more.stderr
     assert "cross: failed" in Path("series.svg").read_text()
 
 
 def test_a_series_without_points_is_refused(server: FakeServer) -> None:
     server.on("GET", "/v1/series/points", series_points())
     refused = refusal(run("series", "show", "absent"))
-    assert "no completed benchmark of 'absent' has a number" in refused
+    assert "no completed benchmark of 'absent' has a number other than 0" in refused
+    refused = refusal(run("series", "show", "absent", "--since", "2030-01-01"))
+    assert "no completed benchmark of 'absent' since 2030-01-01 has a number" in refused
     assert "--plot: can't draw 'series.txt'" in refusal(
         run("series", "show", "absent", "--plot", "series.txt")
     )
