@@ -474,8 +474,10 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     facts = _facts(found)
     if facts:
         parts.append(facts_table(facts))
+    # of other types their engines alone know what the verdict on the timing means for a value
+    mark = _mark(found) if found.report.get("generation") else ""
     values = {
-        name: _declared(name, each, found.metrics.get(name), _mark(found))
+        name: _declared(name, each, found.metrics.get(name), mark)
         for name, each in found.values.items()
         if name == P50.name or name != row.get("primary_metric")  # which is above
     }

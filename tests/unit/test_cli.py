@@ -1355,10 +1355,11 @@ def test_the_energy_of_an_invalid_result_is_marked_as_its_other_numbers(
     server.on("GET", f"{ONE}/results", answer)
     answer["reports"][0]["report"] |= {
         "benchmark_type": "GENAI",
+        "generation": {"prompt_length": 16, "output_length": 8, "requests": 12},
         "results": {"request_ms": {"value": 61.5, "unit": "ms", "ci95": [60.0, 62.0]}},
     }
     shown = run("results", ID).stdout
-    assert "0.25 J an inference invalid" in shown
+    assert "0.25 J a token invalid" in shown
     assert "61.5 ms (95 %: 60 to 62) invalid" in shown
 
 
