@@ -641,7 +641,8 @@ class ContentChecks:
         """Return what is read of an ONNX file, or of that in an archive; otherwise `unknown`."""
 
         def read_model(path: Path) -> T:
-            return read(_parts_of(path).model if path.is_dir() or is_archive(path) else path)
+            packed = path.is_dir() or is_archive(path)
+            return read(_parts_of(path, checksums=False).model if packed else path)
 
         try:
             return self._of(sha256, read_model, unknown)
@@ -742,9 +743,11 @@ def _of_model(sentence: str, accepted: str) -> list[FieldError]:
     return [FieldError("/model", sentence.removeprefix("the model "), accepted)] if sentence else []
 
 
-def _parts_of(path: Path, suffix: str = ONNX) -> ModelArchive:
+def _parts_of(path: Path, suffix: str = ONNX, *, checksums: bool = True) -> ModelArchive:
     """Map a model and its other files, from an archive or a folder."""
-    return open_folder(path, (suffix,)) if path.is_dir() else open_archive(path, (suffix,))
+    if path.is_dir():
+        return open_folder(path, (suffix,))
+    return open_archive(path, (suffix,), checksums=checksums)
 
 
 def size_problem(

@@ -12,6 +12,7 @@ import mmap
 import re
 import stat
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, Iterable, Mapping, Tuple
@@ -89,11 +90,14 @@ def is_archive(path: Path) -> bool:
         raise RunFailed("board_fault", f"the model can't be read: {error}") from error
 
 
-def open_archive(path: Path, suffixes: Tuple[str, ...] = (ONNX,)) -> ModelArchive:
+def open_archive(
+    path: Path, suffixes: Tuple[str, ...] = (ONNX,), *, checksums: bool = False
+) -> ModelArchive:
     """Map the files of an archive.
 
     Args:
         suffixes: Of files that are the model; one such file has to be there.
+        checksums: Whether to compare those that the archive states, for which all of it is read.
 
     Raises:
         RunFailed: ``user_model``: damaged, compressed, encrypted, with links, folders or more than
@@ -114,6 +118,8 @@ def open_archive(path: Path, suffixes: Tuple[str, ...] = (ONNX,)) -> ModelArchiv
     for info in members:
         places[info.filename] = start = _content_start(whole, info)
         parts[info.filename] = whole[start : start + info.file_size]
+        if checksums and zlib.crc32(parts[info.filename]) != info.CRC:
+            raise _wrong(f"is damaged: the checksum of {info.filename[:100]!r} is another one")
     models = _models_in(parts, suffixes)
     if len(models) != 1:
         raise _wrong(_wrong_count(parts, models, suffixes))

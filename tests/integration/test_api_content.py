@@ -583,12 +583,19 @@ XML, XML_BIN = (DEMO / "digits.xml").read_bytes(), (DEMO / "digits.bin").read_by
 PARAM = (DEMO / "digits.ncnn.param").read_bytes()
 PARAM_BIN = (DEMO / "digits.ncnn.bin").read_bytes()
 GENAI_ZIP = packed(TINY_LLAMA).read_bytes()
+GENAI_WEIGHTS = (TINY_LLAMA / "model.onnx.data").read_bytes()
 
 
 def of_counts(counts: str) -> bytes:
     """Return the ncnn model with other numbers of layers and blobs in its header."""
     magic, _, layers = PARAM.split(b"\n", 2)
     return pair(b"\n".join((magic, counts.encode(), layers)), PARAM_BIN, ".param")
+
+
+def damaged(archive: bytes, part: bytes) -> bytes:
+    """Return an archive in whose part a byte has changed."""
+    at = archive.index(part) + len(part) // 2
+    return archive[:at] + bytes([archive[at] ^ 1]) + archive[at + 1 :]
 
 
 IR_ZIP, NCNN_ZIP = pair(XML, XML_BIN, ".xml"), pair(PARAM, PARAM_BIN, ".param")
@@ -652,6 +659,9 @@ def test_a_model_of_another_engine_is_refused_with_the_engine_that_takes_it(
         pytest.param("ncnn", pair(PARAM, None, ".param"), "net.bin", id="param without weights"),
         pytest.param("ncnn", pair(PARAM[:300], b"1", ".param"), "layer", id="param cut short"),
         pytest.param("ncnn", PARAM_BIN, "no archive", id="weights alone"),
+        pytest.param("ncnn", damaged(NCNN_ZIP, PARAM_BIN), "checksum", id="a byte of weights"),
+        pytest.param("openvino", damaged(IR_ZIP, XML_BIN), "checksum", id="a byte of an ir's"),
+        pytest.param("ort-genai", damaged(GENAI_ZIP, GENAI_WEIGHTS), "checksum", id="of tokens"),
         pytest.param("ncnn", of_counts("999999999 9"), "999999999", id="layers that are not there"),
         pytest.param("ncnn", of_counts("9 999999999"), "1000000", id="too many blobs"),
     ],
