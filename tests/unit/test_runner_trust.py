@@ -500,3 +500,14 @@ def test_the_series_of_another_primary_metric_is_judged_instead_of_the_latencies
     (few,) = judge(noisy_ms, QUIET, primary=Series(TOKENS, np.array([50.0]))).reasons
     assert (few.code, few.invalid) == ("too_few_runs", True)
     assert few.sentence.startswith("A series of 1 is too short for a 95 % interval of tokens_per_s")
+
+
+def test_the_reference_has_every_reason_of_a_verdict() -> None:
+    root = Path(__file__).parents[2]
+    source = (root / "devices/runner/trust.py").read_text("utf-8")
+    codes = set(re.findall(r'code="([a-z0-9_]+)"', source))
+    assert "wide_interval" in codes
+    schema = (root / "docs/reference/result.schema.json").read_text("utf-8")
+    page = (root / "docs/reference/runner.md").read_text("utf-8")
+    assert {each for each in codes if f'"{each}"' not in schema} == set()
+    assert {each for each in codes if f"`{each}`" not in page} == set()
