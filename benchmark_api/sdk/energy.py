@@ -39,11 +39,13 @@ def energy_sentence(report: Mapping[str, object]) -> str:
     own = record(energy, "per_inference")
     parts = number(own, "parts")
     if parts is not None and parts < _MIN_PARTS and own.get("ci95") is None:
-        advice = "state a longer user_time or load_duration"
+        advice = "state more inferences, a longer load_duration or a longer user_time"
         found += f" Its {parts:g} parts are too few for an interval: {advice}."
     if not void:
         return found
-    known = _is_known(energy, "per_inference", "idle") or number(energy, "joules") is not None
+    known = _is_known(energy, "idle") or any(
+        number(energy, name) is not None for name in ("joules", "power_w")
+    )
     return f"{found} {'Some' if known else 'All'} of it is void: {void}."
 
 

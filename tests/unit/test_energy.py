@@ -542,8 +542,19 @@ def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
                 "void": "joules ended with status 1",
             },
             "Energy by joules (an external meter): energy counter. Its 4 parts are too few for an "
-            "interval: state a longer user_time or load_duration. Some of it is void: joules ended "
-            "with status 1.",
+            "interval: state more inferences, a longer load_duration or a longer user_time. Some "
+            "of it is void: joules ended with status 1.",
+        ),
+        *(
+            (
+                {
+                    **{"sensor": "joules", "scope": "meter", "method": "energy counter"},
+                    **{"joules": None, "void": "it stood still", **known},
+                },
+                "Energy by joules (an external meter): energy counter. Some of it is void: it "
+                "stood still.",
+            )
+            for known in ({"power_w": 5.0}, {"idle": {"value": 5.0}})
         ),
         (
             {
