@@ -77,7 +77,8 @@ def test_a_run_on_a_jetson_states_its_joules(server: UploadServer, tmp_path: Pat
     each = energy["per_inference"]
     # other work of this machine makes some inferences long, and a part is the mean of its own
     slowest_ms = max(latency["p99"], latency["mean"])
-    assert 0.9 * latency["p50"] <= each["value"] / 6.0 * 1e3 <= 1.1 * slowest_ms
+    fastest_ms = min(latency["p50"], latency["mean"])
+    assert 0.9 * fastest_ms <= each["value"] / 6.0 * 1e3 <= 1.1 * slowest_ms
     low, high = known_ends(each["value"], each["ci95"])  # unknown where launches differ too much
     assert (low or 0.0) <= each["value"] <= (high or math.inf)
     assert energy["idle"]["value"] == pytest.approx(6.0)
@@ -102,7 +103,8 @@ def test_the_energy_of_a_language_model_is_that_of_a_token(
     assert energy.metric.title == "energy of a token"
     # other work of this machine makes some tokens late, and a part is the mean of its own
     latest_ms = max(np.quantile(token_ms, 0.99), token_ms.mean())
-    assert 0.7 * np.median(token_ms) <= energy.value / 6.0 * 1e3 <= 1.3 * latest_ms
+    earliest_ms = min(np.median(token_ms), token_ms.mean())
+    assert 0.7 * earliest_ms <= energy.value / 6.0 * 1e3 <= 1.3 * latest_ms
     assert (energy.low or 0.0) <= energy.value <= (energy.high or math.inf)
 
 
