@@ -193,7 +193,9 @@ def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
         waiting = lifecycle.wait(uow, reasons, make.NOW)
         first, held, third = map(uow.benchmarks.get, ("ada-1", "ada-2", "ada-3"))
         assert waiting == [first, third]
-        assert (first.waiting, first.priority, held.waiting) == (busy, 7, None)
+        assert (first.waiting, first.priority) == (busy, 7)
+        assert held.waiting is not None
+        assert held.waiting.reason is WaitingReason.HELD, "since it was held"
         other = replace(busy, sentence="still busy")
         reasons = [(first, never, 7), (held, busy, 7), (third, other, 8)]
         assert len(lifecycle.wait(uow, reasons, make.NOW)) == 3
@@ -208,6 +210,7 @@ def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
         for event in events
         if event.kind == "benchmark.waiting"
     ] == [
+        ("ada-2", WaitingReason.HELD.value),
         ("ada-1", busy.reason.value),
         ("ada-3", busy.reason.value),
         ("ada-1", never.reason.value),
