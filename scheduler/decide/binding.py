@@ -85,7 +85,6 @@ class AllowLists:
         """Start without any list."""
         self._decided, self._batch = decided, decided.batch
         self._masks: dict[int, tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
-        self._late: dict[int, NDArray[np.bool_]] = {}
 
     def of(self, job: int, row: int, board: int, binding: Binding) -> Confinement:
         """Return how a job is bound, and the boards to which it must be confined.
@@ -110,10 +109,7 @@ class AllowLists:
             return Confinement(binding, reason=_NAMES_A_BOARD) if pinned else STRICT
         uids = self._batch.snapshot.uids
         matching, excluded = self._of_class(row)
-        if job in self._decided.timeline.reservations:
-            late = self._decided.timeline.without(job).late_of(row)
-        else:
-            late = self._late_of_class(row)
+        late = self._decided.timeline.without(job).late_of(row)
         excluded = excluded | (matching & late)
         tried = frozenset() if uids[board] in each.tried_uids else each.tried_uids
         tried |= each.avoided_uids(self._batch.now)
@@ -160,7 +156,7 @@ class AllowLists:
             (~snapshot.expected, "is not in the inventory, so it is never used"),
             (snapshot.drained, "is drained"),
             (~snapshot.healthy, "is unhealthy"),
-            (self._late_of_class(row), "is reserved before the run would be over"),
+            (decided.timeline.late_of(row), "is reserved before the run would be over"),
             (self._claimed, "is taken by a job on its way there"),
             (self._sharing, "shares cores with another board"),
         )
@@ -186,11 +182,6 @@ class AllowLists:
             )
             self._masks[row] = matching, matching & kept_out
         return self._masks[row]
-
-    def _late_of_class(self, row: int) -> NDArray[np.bool_]:
-        if row not in self._late:
-            self._late[row] = self._decided.timeline.late_of(row)
-        return self._late[row]
 
     @cached_property
     def _kept_out(self) -> NDArray[np.bool_]:

@@ -137,6 +137,7 @@ class Timeline:
         """Take the cycle's reservations; its leases are part of the batch."""
         self.batch, self.policy, self.reservations = batch, policy, reservations
         self._closing_times: dict[str | None, Floats] = {}
+        self._late: dict[int, NDArray[np.bool_]] = {}
 
     def without(self, job: int) -> Timeline:
         """Return the timeline without a benchmark's own reservation, which keeps it off no board.
@@ -144,6 +145,8 @@ class Timeline:
         Args:
             job: Row of the benchmark.
         """
+        if job not in self.reservations:
+            return self
         others = {other: each for other, each in self.reservations.items() if other != job}
         return Timeline(self.batch, self.policy, others)
 
@@ -230,9 +233,11 @@ class Timeline:
         return late
 
     def late_of(self, row: int) -> NDArray[np.bool_]:
-        """Return `late` of one class, shape (boards,)."""
-        boards = np.arange(self.batch.shape[1])
-        return self.late(np.full(len(boards), row), boards)
+        """Return `late` of one class, shape (boards,), computed once."""
+        if row not in self._late:
+            boards = np.arange(self.batch.shape[1])
+            self._late[row] = self.late(np.full(len(boards), row), boards)
+        return self._late[row]
 
     def in_time(
         self, pairs: Pairs, scores: NDArray[np.float32]
