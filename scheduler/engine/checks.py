@@ -164,7 +164,7 @@ def _step(
             return False
         if last.status not in TERMINAL:
             return now >= check.until and _stop(uow, check, now)
-        if _made_way_too_often(last):
+        if _made_way(last):
             check = replace(check, run_ids=check.run_ids[:-1])
         elif last.status is not Status.COMPLETED:
             _end(uow, check, CheckStatus.ERROR, _why_ended(last), now)
@@ -306,10 +306,14 @@ class _Measured:
         yield f"the {side} is invalid: {why.removesuffix('.')}" if why else f"the {side} is invalid"
 
 
-def _made_way_too_often(run: Benchmark) -> bool:
-    """Return whether a run failed for others alone, so that it is measured again."""
+def _made_way(run: Benchmark) -> bool:
+    """Return whether a run ended for others alone, so that it is measured again.
+
+    It was stopped too often, or it was a canary's that did not run yet: nobody has cancelled it.
+    """
     failure = run.failure
-    return failure is not None and failure.category is FailureCategory.PREEMPTED_TOO_OFTEN
+    too_often = failure is not None and failure.category is FailureCategory.PREEMPTED_TOO_OFTEN
+    return too_often or (run.status is Status.CANCELLED and run.stopped_by is None)
 
 
 def _why_ended(run: Benchmark) -> str:

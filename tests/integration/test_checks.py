@@ -12,6 +12,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.checks import advance_checks
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from edgeyard.scheduler.model.checks import CHECK_TAG
+from edgeyard.scheduler.model.decision import Preemption
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import Api, running
@@ -251,6 +252,34 @@ def test_a_run_that_made_way_too_often_is_measured_again_within_the_budget(api: 
     api.clock.ahead += timedelta(seconds=601)
     step(api)
     assert shown(api, late)["status"] == "undecided"
+
+
+def test_a_run_that_made_way_before_it_began_is_measured_again(api: Api) -> None:
+    """As one of a canary does, which is cancelled where its task does not run yet."""
+    check = started(api, budget_s=600)
+    step(api)
+    first = shown(api, check)["run_id"]
+    attempt = api.dispatched(first)
+    urgent = Preemption(
+        benchmark_id=api.submit(model="old.onnx"),
+        victim_id=first,
+        target_uid=str(attempt.target_uid),
+        priority=80,
+        victim_priority=0,
+        threshold=0,
+        progress=0.0,
+        of_canary=True,
+    )
+    with api.store.write() as uow:
+        lifecycle.preempt_canary(uow, urgent, api.clock.now())
+    assert step(api) == 1
+    again = shown(api, check)
+    assert (again["status"], again["reason"]) == ("running", "")
+    assert again["run_id"] != first
+    # one that somebody cancels is not
+    api.as_().post(f"/v1/benchmarks/{again['run_id']}/cancel").raise_for_status()
+    step(api)
+    assert shown(api, check)["status"] == "error"
 
 
 def test_other_work_is_refused_at_once_or_after_the_first_pair(api: Api) -> None:
