@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+# One process runs them all: two that build at once delete each other's pages from the cache.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
 
 ROOT = Path(__file__).parents[2]
 SITE = ROOT / "build/site"
