@@ -246,10 +246,15 @@ def _check_session(decoder: Mapping[str, object]) -> None:
 
 
 def _only(table: Mapping[str, object], known: "frozenset[str]", where: str) -> None:
-    """Refuse unknown objects and texts, which may name files; numbers name nothing."""
+    """Refuse unknown objects and texts, which may name files, and numbers that don't fit 32 bits.
+
+    Other numbers name nothing.
+    """
     for name in sorted(set(table) - known):
         value = table[name]
         for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, int) and abs(each) > _MAX_TOKENS:
+                raise _bad(f"states {each} as {where}{name[:50]}, which does not fit 32 bits")
             if each is not None and not isinstance(each, (bool, int, float)):
                 raise _bad(f"has {where}{name[:50]}, which is not accepted")
 

@@ -396,6 +396,7 @@ DECODER = {"filename": "model.onnx", "session_options": {}}
         {"decoder": {**DECODER, "filename": "../model.onnx"}},
         {"decoder": {**DECODER, "filename": "other.onnx"}},
         {"decoder": {**DECODER, "pipeline": []}},
+        {"decoder": {**DECODER, "head_size": 2**31}},
         {"decoder": {**DECODER, "session_options": {"custom_ops_library": "/lib/libm.so.6"}}},
         {"decoder": {**DECODER, "session_options": {"session.optimized_model_filepath": "/tmp/x"}}},
         {"vision": {}},
