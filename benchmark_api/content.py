@@ -517,7 +517,7 @@ class ContentChecks:
                     vocabulary=vocabulary,
                 )
                 if problem:
-                    return f"{name!r} is no input {INPUTS.name!r}, which {problem}"
+                    return f"{name!r} {problem}"
             return ""
 
         try:
