@@ -108,10 +108,12 @@ def missing_fronts(rows: Sequence[Record]) -> list[str]:
             groups.setdefault(_key(row, requests=False), []).append(row)
     found = []
     for group in groups.values():
-        if _varies(group) and not fronts_of(group):
+        requests = _alike(group)
+        swept = len(requests) > 1 and any(map(_is_swept, requests))
+        if not swept and _varies(group) and not fronts_of(group):
             found.append(f"{model_name(group[0])} has no front: {_why_missing(group)}")
             continue
-        for alike in _alike(group):
+        for alike in requests:
             if _is_swept(alike) and not fronts_of(alike):
                 name = f"{model_name(alike[0])} ({request_name(record(alike[0], 'workload'))})"
                 found.append(f"{name} has no front: {_why_missing(alike)}")
