@@ -24,8 +24,10 @@ LOWER, HIGHER = "lower", "higher"
 DIRECTIONS = (LOWER, HIGHER)
 
 _UNKNOWN_FACTOR = 999.0
-_ROUNDING = 1e-9
 """`edgeyard.devices.runner.interval` cuts an interval at 1000 times its value, and at a 1000th."""
+
+_ROUNDING = 1e-9
+"""Relative; a value that its interval misses by less is at its end."""
 
 _Path = Tuple[Union[str, int], ...]
 
