@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Dict, Iterable, List, Mapping
 
 from edgeyard.devices import machine_facts
-from edgeyard.devices.model import AttributeValue, Board
+from edgeyard.devices.model import ENGINE_PATTERN, AttributeValue, Board
 
 ENGINE_FACTS_S = 60.0
 """Loading an engine takes seconds on a small host."""
 
 _NAMES = re.compile(
     r"cpu\.(arch|cores|model)|os\.(name|kernel)|accelerators"
-    r"|engine\.[a-z][a-z0-9_-]{0,31}\.(version|execution_providers)"
+    rf"|engine\.{ENGINE_PATTERN.pattern.strip('^$')}\.(version|execution_providers)"
 )
 
 
