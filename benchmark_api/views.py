@@ -448,11 +448,6 @@ def result_file(services: Services, file: ResultFile) -> shapes.ResultFile:
     return same(shapes.ResultFile, file, url=url(services, *parts))
 
 
-def newest(reports: Sequence[Report]) -> Report | None:
-    """Return the report that counts: that of the last attempt that uploaded one."""
-    return max(reports, key=lambda report: report.attempt, default=None)
-
-
 def summary(
     benchmark: Benchmark, stored: Report | None, variation: RunVariation | None
 ) -> shapes.ResultRow:

@@ -24,6 +24,7 @@ from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.decide.series_watch import MAX_EARLIER_CHANGES
 from edgeyard.scheduler.engine.alerts import end_alert
 from edgeyard.scheduler.model.acts import stated_reason
+from edgeyard.scheduler.model.files import newest_report
 from edgeyard.scheduler.model.series import SeriesPoint
 from edgeyard.scheduler.model.series_changes import (
     ACTIVE_ALERTS,
@@ -118,9 +119,8 @@ def _origin(uow: UnitOfWork, change: SeriesChange) -> Mapping[str, object]:
         stated = uow.benchmarks.get(change.begin_id).description
     except NotFound:
         return {}
-    reports = uow.files.reports(change.begin_id)
-    report = max(reports, key=lambda each: each.attempt).report if reports else {}
-    measured = primary_metric(report)
+    newest = newest_report(uow.files.reports(change.begin_id))
+    measured = None if newest is None else primary_metric(newest.report)
     return {
         "model": stated.model,
         "git_commit": stated.git_commit,

@@ -40,7 +40,7 @@ from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
 from edgeyard.scheduler.model.canaries import drifted
-from edgeyard.scheduler.model.files import Report
+from edgeyard.scheduler.model.files import Report, newest_report
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/v1", tags=["results"])
@@ -85,7 +85,7 @@ def results(benchmark_id: BenchmarkId, caller: Submitter, context: Ctx) -> Answe
         benchmark = visible(uow, benchmark_id, caller)
         reports = with_drift(uow, [benchmark], uow.files.reports(benchmark_id))
         files = uow.files.results(benchmark_id)
-        newest = views.newest(reports)
+        newest = newest_report(reports)
         summary = _summary(benchmark, newest, RunVariations(uow)) if newest is not None else None
     report = newest.report if newest is not None else {}
     return Answer(

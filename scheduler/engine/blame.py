@@ -33,6 +33,7 @@ from edgeyard.scheduler.engine.versions import (
 )
 from edgeyard.scheduler.model.canaries import CANARY_USER
 from edgeyard.scheduler.model.checks import BASELINE, CANDIDATE
+from edgeyard.scheduler.model.files import newest_report
 from edgeyard.scheduler.model.series import SeriesKey, SeriesPoint
 from edgeyard.scheduler.model.series_changes import SeriesChange
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
@@ -248,8 +249,8 @@ def _shift_of_points(
 
 def _facts(uow: UnitOfWork, benchmark_id: str) -> tuple[dict[Cause, str], float | None]:
     """Return the facts of a result that are known, and its temperature, degrees Celsius."""
-    reports = uow.files.reports(benchmark_id)
-    report = max(reports, key=lambda each: each.attempt).report if reports else {}
+    newest = newest_report(uow.files.reports(benchmark_id))
+    report = {} if newest is None else newest.report
     model = uow.benchmarks.get(benchmark_id).model_sha256
     board = report.get("board")
     stated = {

@@ -42,6 +42,7 @@ from edgeyard.scheduler.model.checks import (
     Pair,
 )
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.files import newest_report
 from edgeyard.scheduler.model.quotas import NO_QUOTAS, Quotas, quotas_of
 from edgeyard.scheduler.model.users import Role
 from edgeyard.scheduler.model.workload import other_work, workload
@@ -121,7 +122,7 @@ def break_off(check_id: str, reason: str, now: datetime, uow: UnitOfWork) -> Che
 
 def metric_of_result(uow: UnitOfWork, benchmark_id: str) -> Metric:
     """Return the primary metric of a benchmark that has ended; the p50 where it reported none."""
-    newest = max(uow.files.reports(benchmark_id), key=lambda each: each.attempt, default=None)
+    newest = newest_report(uow.files.reports(benchmark_id))
     found = None if newest is None else primary_metric(newest.report)
     return P50 if found is None else found.metric
 
@@ -283,8 +284,7 @@ class _Measured:
         Raises:
             NotFound: It was removed.
         """
-        reports = uow.files.reports(benchmark_id)
-        newest = max(reports, key=lambda each: each.attempt, default=None)
+        newest = newest_report(uow.files.reports(benchmark_id))
         return cls(uow.benchmarks.get(benchmark_id), {} if newest is None else newest.report)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -114,3 +114,8 @@ class Report:
     attempt: int
     report: Mapping[str, object]
     received_at: datetime
+
+
+def newest_report(reports: Iterable[Report]) -> Report | None:
+    """Return the report that counts: that of the last attempt that uploaded one."""
+    return max(reports, key=lambda each: each.attempt, default=None)

@@ -12,7 +12,6 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api import views
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.problems import ProblemAnswer, client_problem
 from edgeyard.benchmark_api.routes.context import BenchmarkId, Context, Ctx, Flag, visible
@@ -35,7 +34,7 @@ from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.model.acts import stated_reason
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS
 from edgeyard.scheduler.model.benchmark import LIVE, Benchmark, BenchmarkFile, FileRole, Status
-from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile
+from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile, newest_report
 from edgeyard.scheduler.model.registration import RegistrationKind
 from edgeyard.scheduler.model.strict_json import JsonObject
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
@@ -369,7 +368,7 @@ def results(
     """The report, with the platform's keys."""
     with context.services.store.read() as uow:
         benchmark = _visible(uow, benchmark_id, caller)
-        report = views.newest(with_drift(uow, [benchmark], uow.files.reports(benchmark_id)))
+        report = newest_report(with_drift(uow, [benchmark], uow.files.reports(benchmark_id)))
         files = uow.files.results(benchmark_id)
     if benchmark.status in LIVE:
         return _not_yet(benchmark, "report")
@@ -452,7 +451,7 @@ def _result_file(
     """Send a file of the newest report; without a name the one that the training wrote."""
     with context.services.store.read() as uow:
         benchmark = _visible(uow, benchmark_id, caller)
-        report = views.newest(uow.files.reports(benchmark_id))
+        report = newest_report(uow.files.reports(benchmark_id))
         files = uow.files.results(benchmark_id)
     if benchmark.status in LIVE:
         return _not_yet(benchmark, what)
