@@ -297,10 +297,11 @@ class MeterSource:
         before_s = time.monotonic()
         output = self._output()
         joules = None
-        try:
-            joules = None if output is None else _joules(output)
-        except ValueError:
-            self.problem = f"printed {str(output)[:40]!r}, which is no number"
+        if output is not None:
+            try:
+                joules = _joules(output)
+            except ValueError:
+                self.problem = f"printed {output[:40]!r}, which is no number"
         if joules is not None and joules < 0:
             self.problem = f"printed {joules:.6g}, and joules since some start are never below 0"
         trace.add_count((before_s + time.monotonic()) / 2, joules, None)
@@ -609,10 +610,8 @@ def _part(trace: Trace, spans: Sequence[Span]) -> _Part:
     Raises:
         EnergyUnknown: As `Trace.between`.
     """
-    joules, seconds = (
-        sum(trace.counted(begin_s, end_s) for begin_s, end_s, _ in spans),
-        _seconds(spans),
-    )
+    joules = sum(trace.counted(begin_s, end_s) for begin_s, end_s, _ in spans)
+    seconds = _seconds(spans)
     if joules <= 0:
         raise trace.still(seconds)
     return _Part(joules=joules, seconds=seconds, runs=sum(runs for _, _, runs in spans))
