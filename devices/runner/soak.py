@@ -34,6 +34,7 @@ from edgeyard.devices.runner.measure import (
     prepare,
     timed_loops,
 )
+from edgeyard.devices.runner.spec import soak_windows
 from edgeyard.devices.runner.trust import Reason, judge, not_steady
 
 STEADY_TOLERANCE = 0.05
@@ -233,7 +234,7 @@ def soak(
     loops = max(
         inner_loops(ready.recent_ns), math.ceil(duration_s / MAX_NUMBERS / max(number_s, 1e-9))
     )
-    count = max(1, round(duration_s / window_s))
+    count = soak_windows(duration_s, window_s)
     windows: List[Window] = []
     own_cpu_s = 0.0
     gc.collect()

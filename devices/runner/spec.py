@@ -71,6 +71,11 @@ _FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
 T = TypeVar("T")
 
 
+def soak_windows(soak_s: float, window_s: float) -> int:
+    """Return how many windows a soak is divided into; there are fewer where a run takes longer."""
+    return max(1, round(soak_s / window_s))
+
+
 def callers_problem(callers: Sequence[int]) -> str:
     """Return why these are no numbers of callers that one run is measured by; "": they are."""
     for each in callers:

@@ -14,6 +14,7 @@ from edgeyard.devices.metrics import (
     primary_metric,
 )
 from edgeyard.devices.runner.result import SCHEMA
+from edgeyard.devices.runner.spec import soak_windows
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.model.benchmark import Benchmark, JobDescription
 
@@ -111,7 +112,7 @@ def _other_windows(
     """Yield what is no window of this soak, and what is accepted."""
     if not _is_near(soak.get("window_s"), window_s):
         yield "/soak/window_s", window_s
-    windows, max_windows, before_s = soak.get("windows"), max(1, round(soak_s / window_s)), 0.0
+    windows, max_windows, before_s = soak.get("windows"), soak_windows(soak_s, window_s), 0.0
     for at, window in enumerate(windows if isinstance(windows, list) else ()):
         begin_s, end_s = (
             window.get(name) if isinstance(window, Mapping) else None
