@@ -185,19 +185,24 @@ def _amount_problems(report: Mapping[str, object]) -> list[FieldError]:
         elif isinstance(value, list):
             parts += [(f"{path}/{at}", each) for at, each in enumerate(value)]
         elif isinstance(value, int | float):
-            low, high = _DEGREES_C if path.endswith(_SIGNED) else (0.0, _MAX_AMOUNT)
+            low, high = _range(path)
             if not low <= value <= high:
                 found.append(path)
     energy = report.get("energy")
     inference = energy.get("per_inference") if isinstance(energy, Mapping) else None
     if isinstance(inference, Mapping) and not _is_amount(inference.get("value")):
         found.append("/energy/per_inference/value")
-    return [
-        FieldError(path, "is not a number that can be", f"0 to {_MAX_AMOUNT:g}, or null")
-        if not path.endswith(_SIGNED)
-        else FieldError(path, "is no temperature", "{:g} to {:g}, or null".format(*_DEGREES_C))
-        for path in dict.fromkeys(found[:_MAX_ERRORS])
-    ]
+    problems = []
+    for path in dict.fromkeys(found[:_MAX_ERRORS]):
+        low, high = _range(path)
+        reason = f"is not a number from {low:g} to {high:g}"
+        problems.append(FieldError(path, reason, f"{low:g} to {high:g}, or null"))
+    return problems
+
+
+def _range(path: str) -> tuple[float, float]:
+    """Return between which ends a number of a report is."""
+    return _DEGREES_C if path.endswith(_SIGNED) else (0.0, _MAX_AMOUNT)
 
 
 def _primary_problems(report: Mapping[str, object]) -> list[FieldError]:
