@@ -132,10 +132,10 @@ def row(found: Floats) -> Row:
     Args:
         found: As of `measured`.
     """
-    best = found[:, 1:].min(axis=1)
-    count, ratios, base = len(found), found[:, 0] / best, found[:, 1] / best
-    share, peer = float((ratios > MAX_RATIO).mean()), float((base > MAX_RATIO).mean())
-    low, high = share_interval(int((ratios > MAX_RATIO).sum()), count)
+    ratios, base = _ratios(found)[:, :2].T
+    count, above = len(found), int((ratios > MAX_RATIO).sum())
+    share, peer = above / count, float((base > MAX_RATIO).mean())
+    low, high = share_interval(above, count)
     note = (
         f"share of {count} random queues above {MAX_RATIO} times the best of the {len(RULES)} "
         f"rules in hindsight ({low:.3f} to {high:.3f}; at most {MAX_SHARE}); ratio: "
@@ -143,6 +143,12 @@ def row(found: Floats) -> Row:
         f"{ratios.max():.2f}; peer: {RULES[0]} alone"
     )
     return Row("worst of candidates", share, "share", peer, share / peer if peer else None, note)
+
+
+def _ratios(found: Floats) -> Floats:
+    """Return what `measured` returns, relative to the best rule of each queue."""
+    ratios: Floats = found / found[:, 1:].min(axis=1, keepdims=True)
+    return ratios
 
 
 def rows() -> list[Row]:
@@ -153,7 +159,7 @@ def rows() -> list[Row]:
 def main(arguments: list[str]) -> int:
     """Print the row, and the worst queues by their numbers."""
     found = measured(range(1, int(arguments[0] if arguments else QUEUES) + 1))
-    ratios = found[:, 0] / found[:, 1:].min(axis=1)
+    ratios = _ratios(found)[:, 0]
     for place in np.argsort(-ratios)[:10].tolist():
         by_rule = dict(zip(("look-ahead", *RULES), found[place].round(2).tolist(), strict=True))
         print(f"queue {place + 1}: {ratios[place]:.2f} {json.dumps(by_rule)}")

@@ -138,9 +138,14 @@ class Trial:
         return found
 
     @property
+    def lasted_s(self) -> float:
+        """How long it was, until its last query ended; 0 without one."""
+        return float(self.end_ns[-1]) / 1e9 if len(self.end_ns) else 0.0
+
+    @property
     def span(self) -> Tuple[float, float, float]:
         """The whole trial, as a span of `Measurement`: waits for arrivals are part of a query."""
-        return (self.began_s, self.began_s + float(self.end_ns[-1]) / 1e9, len(self.end_ns))
+        return (self.began_s, self.began_s + self.lasted_s, len(self.end_ns))
 
     @property
     def late(self) -> Optional[int]:
@@ -187,7 +192,7 @@ class Trial:
             "rate": self.rate,
             "nb_inference": len(self.latencies_ms),
             "planned": self.planned,
-            "duration_s": float(self.end_ns[-1]) / 1e9,
+            "duration_s": self.lasted_s,
             "ended": self.ended,
             "late": self.late,
             "max_late": max_late(self.planned, self.rules.share) if self.late is not None else None,
@@ -375,14 +380,14 @@ def load(
             found = _Outcome(None, [only], only, None, "fixed")
         else:
             found = _search(sender, rules)
-    if found.result.ended == "time":
-        done = found.result.end_ns
-        needs = queries if rules.kind != SERVER else found.result.planned
+    result = found.result
+    if result.ended == "time":
+        needs = queries if rules.kind != SERVER else result.planned
         raise RunFailed(
             "timeout",
-            f"the time of the run was used up after {len(done):,} queries in "
-            f"{(float(done[-1]) if len(done) else 0.0) / 1e9:.3g} s, and a trial takes "
-            f"{needs:,} queries and {rules.duration_s:g} s: state a longer user_time",
+            f"the time of the run was used up after {len(result.end_ns):,} queries in "
+            f"{result.lasted_s:.3g} s, and a trial takes {needs:,} queries and "
+            f"{rules.duration_s:g} s: state a longer user_time",
         )
     check_finite(session, session.run(feeds))
     return _load(rules, queries, found, ready)
