@@ -1,4 +1,4 @@
-"""From the fields of a request to a stored submission, whoever sends it.
+"""From the fields of a request to a stored submission, the same for all who send one.
 
 Routes, pages, campaigns and checks take the same steps, in this order, each a module:
 

@@ -26,7 +26,7 @@ class CheckedRequest:
     """What a body asks for, checked but for its files.
 
     Attributes:
-        names_model: The user named the model; else its name comes from where it is.
+        names_model: The user named the model; otherwise its name comes from where it is.
         ram_bytes: The least and the most memory of the boards that may run it; None: not known.
     """
 

@@ -121,7 +121,7 @@ def merged(
 
 
 def _still_there(files: FileStore, file: BenchmarkFile, *, of_retry: str | None) -> BenchmarkFile:
-    """Return the file of an earlier benchmark, or its URL where it was pruned meanwhile.
+    """Return the file of an earlier benchmark, or its URL where it was pruned since.
 
     Args:
         files: Where it is stored.

@@ -14,7 +14,7 @@ from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, load
 def user_time_s(description: JobDescription, default_s: float) -> float | None:
     """Return the bound of a run: the stated one, or that of a load longer than the default.
 
-    Whoever states a soak of 30 min states its time: the default is then for what it takes beyond.
+    A soak of 30 min has a stated time: the default then bounds what the run takes besides.
     """
     if description.user_time_s is not None or shortest_run_s(description) <= default_s:
         return description.user_time_s

@@ -206,7 +206,7 @@ class Submissions:
             done = self._group.run(find, change, caller.user_id)
         except UnseenContent:
             _look_into(request, caller, services, kept)
-            unread = False  # what was changed meanwhile is read after all
+            unread = False  # what has changed since is read after all
             done = self._group.run(find, change, caller.user_id)
         if not done.is_replayed:
             kind = request.description.benchmark_type.value
