@@ -180,7 +180,7 @@ def show_series(
         _show_changes([as_json(each) for each in found.changes], found.watched)
     if found.failed:
         session.report(
-            f"{len(found.failed)} failed meanwhile: `edgeyard list --status failed` shows why"
+            f"{len(found.failed)} failed in this time: `edgeyard list --status failed` shows why"
         )
     if found.left_out:
         session.report(f"{found.left_out} completed without a number, or with 0, are left out")

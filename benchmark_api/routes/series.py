@@ -109,10 +109,10 @@ def points(
 ) -> Answer[shapes.SeriesPoints]:
     """Your completed results of a lineage over time, each relative to the one before it.
 
-    These are the newest 500 as selected, with the newest 500 benchmarks that failed meanwhile;
-    operators see everybody's. The one before is the last valid one of the same series: versions of
-    the model and of the engine may differ, but not the board, the engine, the type, the inputs or
-    the parameters.
+    These are the newest 500 as selected, with the newest 500 benchmarks that failed in the same
+    time; operators see everybody's. The one before is the last valid one of the same series:
+    versions of the model and of the engine may differ, but not the board, the engine, the type, the
+    inputs or the parameters.
     """
     which = BenchmarkFilter(
         user_id=None if caller.is_operator else caller.user_id,

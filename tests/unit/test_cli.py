@@ -2002,8 +2002,8 @@ def test_a_webhook_that_is_refused_names_its_flag(server: FakeServer) -> None:
     errors = [{"pointer": "/url", "reason": "leads to a private address", "accepted": "another"}]
     refused = Answer(problem(422, "url_refused", "", errors), 422)
     server.on("PUT", "/v1/users/ada/webhook", refused)
-    told = refusal(run("users", "update", "ada", "--webhook-url", "http://10.0.0.1/"))
-    assert told.startswith("edgeyard: --webhook-url: leads to a private address")
+    refused_with = refusal(run("users", "update", "ada", "--webhook-url", "http://10.0.0.1/"))
+    assert refused_with.startswith("edgeyard: --webhook-url: leads to a private address")
 
 
 # --- a cluster that does not answer ---------------------------------------------------------------

@@ -255,12 +255,12 @@ def test_runs_that_failed_are_counted_and_drawn_without_a_value(server: FakeServ
         "failure": {"category": "out_of_memory", "sentence": "It needs 5 GiB."},
     }
     server.on("GET", "/v1/series/points", {**series_points(point), "failed": [failed]})
-    told = run("series", "show", "x", "--plot", "series.svg")
-    assert "1 failed meanwhile" in told.stderr
-    assert "left out" not in told.stderr
+    drawn = run("series", "show", "x", "--plot", "series.svg")
+    assert "1 failed in this time" in drawn.stderr
+    assert "left out" not in drawn.stderr
     server.on("GET", "/v1/series/points", {**series_points(point), "left_out": 2})
-    told_more = run("series", "show", "x")
-    assert "2 completed without a number, or with 0, are left out" in told_more.stderr
+    with_left_out = run("series", "show", "x")
+    assert "2 completed without a number, or with 0, are left out" in with_left_out.stderr
     assert "cross: failed" in Path("series.svg").read_text()
 
 
