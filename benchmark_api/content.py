@@ -320,8 +320,8 @@ class ContentChecks:
         """Return why a language model can't take the request, if its folder states that."""
         if description.benchmark_type is not BenchmarkType.GENAI:
             return []
-        folder = self._genai(model) if description.runtime == "ort-genai" else None
-        if not isinstance(folder, GenaiFolder):
+        folder = self._language_model(description, model)
+        if folder is None:
             return []
         problem = read_request(description.parameters).problem(
             folder.context_length, folder.vocabulary, has_tokenizer=folder.has_tokenizer
@@ -332,6 +332,11 @@ class ContentChecks:
             f"0 to {folder.vocabulary - 1}"
         )
         return [FieldError(f"/{name}", reason, accepted)] if problem else []
+
+    def _language_model(self, description: JobDescription, model: str) -> GenaiFolder | None:
+        """Return what a language model's folder states; None where that is not known."""
+        folder = self._genai(model) if description.runtime == "ort-genai" else None
+        return folder if isinstance(folder, GenaiFolder) else None
 
     def _another_kind(self, model: str, head: bytes, runtime: str) -> list[FieldError]:
         """Return what is wrong with a file of a known kind that an engine does not take."""
@@ -475,9 +480,9 @@ class ContentChecks:
         return []
 
     def _token_problems(self, description: JobDescription, model: str) -> list[FieldError]:
-        """Why a language model does not take the random tokens that are asked for."""
-        folder = self._genai(model) if description.runtime == "ort-genai" else None
-        if not isinstance(folder, GenaiFolder):
+        """Return why a language model does not take the random tokens that are asked for."""
+        folder = self._language_model(description, model)
+        if folder is None:
             return []
         given = description.input.get(INPUTS.name, {})
         shape = resolve_shape(INPUTS, given.get("shape"), description.parameters.get("batch_size"))
@@ -495,16 +500,16 @@ class ContentChecks:
     def _own_token_problems(
         self, description: JobDescription, model: str, dataset: str
     ) -> list[FieldError]:
-        """Why a language model does not take the tokens of a user's own inputs."""
-        folder = self._genai(model) if description.runtime == "ort-genai" else None
-        if not isinstance(folder, GenaiFolder):
+        """Return why a language model does not take the tokens of a user's own inputs."""
+        folder = self._language_model(description, model)
+        if folder is None:
             return []
         problem = self._tokens(dataset, folder.context_length, folder.vocabulary)
         accepted = f"{INPUTS.name}: rows of tokens, ids from 0 to {folder.vocabulary - 1}"
         return [FieldError("/dataset", problem, accepted)] if problem else []
 
     def _find_wrong_tokens(self, sha256: str, context_length: int, vocabulary: int) -> str:
-        """Which array of a small archive has no tokens that a language model takes, in words."""
+        """Describe which array of a small archive has no tokens that a language model takes."""
 
         def read(path: Path) -> str:
             arrays = read_arrays(path, list(headers_of(path)), limit_bytes=MAX_VALUES_BYTES)
@@ -658,7 +663,7 @@ class ContentChecks:
         if description.runtime == "ncnn":
             return self._pair_inputs(model, PARAM)
         if description.runtime == "ort-genai":
-            return (INPUTS,) if isinstance(self._genai(model), GenaiFolder) else ()
+            return (INPUTS,) if self._language_model(description, model) else ()
         signature = description.parameters.get("signature", "")
         return self._tflite_inputs(model, signature) if isinstance(signature, str) else ()
 
