@@ -78,7 +78,8 @@ class _FailedLine:
 def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     """Results of a lineage over time, with a drawing and marks where something changed."""
     query, wrong = _query(request), dict[str, str]()
-    found = _found(query, wrong, caller, context)
+    types = type_choices(query, context)
+    found = _found(query, types, wrong, caller, context)
     rows = [as_json(each) for each in found.items] if found else []
     failed = [as_json(each) for each in found.failed] if found else []
     number = page_number(request.query_params.get("page", ""))
@@ -95,7 +96,7 @@ def history(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         status=422 if wrong else 200,
         query=query,
         wrong=wrong,
-        types=type_choices(query, context),
+        types=types,
         found=found,
         results=len(rows),
         runs=len(runs),
@@ -140,8 +141,8 @@ def _query(request: Request) -> dict[str, str]:
 
 
 def _points(request: Request, caller: Caller, context: Context) -> shapes.SeriesPoints:
-    wrong: dict[str, str] = {}
-    found = _found(_query(request), wrong, caller, context)
+    query, wrong = _query(request), dict[str, str]()
+    found = _found(query, type_choices(query, context), wrong, caller, context)
     for name, what in wrong.items():
         raise InvalidInput.at(f"/{name}", what)
     if found is None:
@@ -178,11 +179,15 @@ def _changes(found: shapes.SeriesPoints | None) -> list[dict[str, Any]]:
 
 
 def _found(
-    query: dict[str, str], wrong: dict[str, str], caller: Caller, context: Context
+    query: dict[str, str],
+    types: Sequence[str],
+    wrong: dict[str, str],
+    caller: Caller,
+    context: Context,
 ) -> shapes.SeriesPoints | None:
     """Return its points; None where no lineage is named or a filter is wrong."""
     since = time_of(query.get("since", ""), wrong, "since")
-    check_choice(query, "type", type_choices(query, context), wrong)
+    check_choice(query, "type", types, wrong)
     if wrong or "series" not in query:
         return None
     return points(
