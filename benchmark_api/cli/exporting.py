@@ -396,14 +396,14 @@ def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> I
 
 def _facts(report: Mapping[str, object]) -> Row:
     """Return what may explain the number of an attempt."""
-    from edgeyard.benchmark_api.views import number, table, text
+    from edgeyard.benchmark_api.sdk.fields import number, record, text
 
-    board, conditions = table(report, "board"), table(report, "conditions")
+    board, conditions = record(report, "board"), record(report, "conditions")
     return {
-        "engine_version": text(table(report, "engine_facts"), "version"),
-        "runner": text(table(report, "runner"), "version"),
+        "engine_version": text(record(report, "engine_facts"), "version"),
+        "runner": text(record(report, "runner"), "version"),
         **{name: text(board, name) for name in ("kernel", "firmware", "governor")},
-        "temperature_c": number(table(conditions, "temperature_c"), "after"),
+        "temperature_c": number(record(conditions, "temperature_c"), "after"),
         "other_load": number(conditions, "other_load"),
     }
 
