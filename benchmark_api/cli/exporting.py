@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
     from edgeyard.devices.model import AttributeValue
     from edgeyard.scheduler.framework.registry import Registry
+    from edgeyard.scheduler.model.attempt import Outcome
+    from edgeyard.scheduler.model.canaries import BoardDrift
     from edgeyard.scheduler.model.decision import CycleInput
     from edgeyard.scheduler.model.knowledge import HostLoad
-    from edgeyard.scheduler.ports import Store
+    from edgeyard.scheduler.ports import Store, UnitOfWork
 
 _PAGE = 500
 
@@ -379,19 +381,26 @@ def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> I
             with store.read() as uow:
                 its = uow.attempts.of(each.benchmark_id)
                 reports = uow.files.reports(each.benchmark_id)
-                of = uow.benchmarks.get_many([each.benchmark_id])
+                verdict = _verdict(uow, each, drifts)
             placed = next((one.created_at for one in its if one.number == each.attempt), None)
             report = next((one.report for one in reports if one.attempt == each.attempt), {})
-            has_drifted = any(drift.covers(one) for drift in drifts for one in of)
-            is_suspect = has_drifted and each.verdict == "comparable"
             stated = {name: getattr(each, name, None) for name in _COLUMNS["outcomes"]}
             yield {
                 **stated,
                 **_facts(report),
-                "verdict": "suspect" if is_suspect else each.verdict,
+                "verdict": verdict,
                 "placed_at": placed,
                 "features": features.get(each.seq),
             }
+
+
+def _verdict(uow: UnitOfWork, outcome: Outcome, drifts: Sequence[BoardDrift]) -> str | None:
+    """Return the verdict as results show it: a comparable number of a board that drifted is not."""
+    if outcome.verdict != "comparable" or not drifts:
+        return outcome.verdict
+    of = uow.benchmarks.get_many([outcome.benchmark_id])
+    has_drifted = any(drift.covers(each) for drift in drifts for each in of)
+    return "suspect" if has_drifted else outcome.verdict
 
 
 def _facts(report: Mapping[str, object]) -> Row:
