@@ -127,7 +127,8 @@ def opened(secret: str, context: Context) -> tuple[Share, Caller]:
         share = uow.shares.by_hash(_hash(secret), now)
         user = uow.accounts.user(share.user_id)
         role = None if user.disabled else _role(uow, share, user.role, now)
-        kept = tuple(each for each in share.benchmark_ids if not uow.benchmarks.deleted(each))
+        deleted = uow.benchmarks.deleted(share.benchmark_ids)
+    kept = tuple(each for each in share.benchmark_ids if each not in deleted)
     if role is None or role is Role.HOST or (share.benchmark_ids and not kept):
         raise NotFound("shared page", "of this address")
     return replace(share, benchmark_ids=kept), Caller(user, role, share.made_by or share.share_id)

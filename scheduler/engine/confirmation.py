@@ -737,7 +737,7 @@ def _confirmed_by_check(uow: UnitOfWork, change: SeriesChange) -> SeriesChange |
 
 def _found(uow: UnitOfWork, benchmark_id: str) -> Benchmark | None:
     """Return a benchmark that is still stored."""
-    if uow.benchmarks.deleted(benchmark_id):
+    if uow.benchmarks.deleted([benchmark_id]):
         return None
     try:
         return uow.benchmarks.get(benchmark_id)

@@ -160,8 +160,8 @@ class Benchmarks(Protocol):
         """
         ...
 
-    def deleted(self, benchmark_id: str) -> bool:
-        """Return whether its user deleted it."""
+    def deleted(self, benchmark_ids: Sequence[str]) -> frozenset[str]:
+        """Return those that their users deleted."""
         ...
 
     def page(

@@ -134,6 +134,7 @@ _FILES_OF_MANY = (
 _VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
     among(benchmarks.c.benchmark_id)
 )
+_DELETED = select(deleted_benchmarks.c.benchmark_id).where(among(deleted_benchmarks.c.benchmark_id))
 _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
     text(tables.LIVE_STATUSES)
 )
@@ -312,9 +313,9 @@ class SqlBenchmarks(Benchmarks):
         if not self._tx.insert(deleted_benchmarks, {"benchmark_id": benchmark_id, "at": at}):
             raise NotFound("benchmark", benchmark_id)
 
-    def deleted(self, benchmark_id: str) -> bool:
-        query = select(deleted_benchmarks).where(deleted_benchmarks.c.benchmark_id == benchmark_id)
-        return self._tx.row(query) is not None
+    def deleted(self, benchmark_ids: Sequence[str]) -> frozenset[str]:
+        rows = self._tx.rows_of(_DELETED, benchmark_ids)
+        return frozenset(cast(str, row["benchmark_id"]) for row in rows)
 
     def series(
         self, which: BenchmarkFilter, *, limit: int, cursor: str | None

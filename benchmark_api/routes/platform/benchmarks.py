@@ -496,7 +496,7 @@ def delete(
 def _visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
     """Return the benchmark, if the caller may see it and did not delete it. Raises NotFound."""
     benchmark = visible(uow, benchmark_id, caller)
-    if uow.benchmarks.deleted(benchmark_id):
+    if uow.benchmarks.deleted([benchmark_id]):
         raise NotFound("benchmark", benchmark_id)
     return benchmark
 
