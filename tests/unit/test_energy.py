@@ -36,6 +36,7 @@ from edgeyard.devices.runner.energy import (
     parts_of,
 )
 from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.devices.runner.interval import MIN_SAMPLES
 from edgeyard.errors import ConfigError
 from tests.builders.edgedevice import board_entry
 from tests.builders.sensors import HWMON, ORIN_NX, package, write_tree
@@ -579,3 +580,10 @@ def test_the_clock_of_a_board_behind_its_host_is_brought_to_the_hosts() -> None:
 )
 def test_people_read_what_was_measured(energy: object, said: str) -> None:
     assert energy_sentence({"energy": energy}) == said
+
+
+@pytest.mark.parametrize("parts", [MIN_SAMPLES - 1, MIN_SAMPLES])
+def test_parts_are_too_few_where_they_are_too_few_samples_of_an_interval(parts: int) -> None:
+    per_inference = {"value": 0.1, "ci95": None, "parts": parts}
+    sentence = energy_sentence({"energy": {"sensor": "joules", "per_inference": per_inference}})
+    assert ("too few for an interval" in sentence) == (parts < MIN_SAMPLES)
