@@ -17,9 +17,9 @@ from edgeyard.scheduler.model.series import SeriesKey
 CONFIRM_BUDGET_S = 3600.0
 """Default time for one confirming check with its waiting: ten pairs of runs of minutes."""
 
-CONFIRM_PAIRS = 20
+CONFIRM_PAIRS = 40
 """Maximum number of pairs of a confirming check: half a change of 5 % is decided at a noise of
-1.5 %, where ten pairs leave two of ten such changes undecided."""
+1.5 %, where twenty pairs leave one of twenty such changes undecided. Most need far fewer."""
 
 
 class ChangeStatus(StrEnum):
