@@ -589,7 +589,7 @@ class ContentChecks:
                 return read_ir(content, weights_bytes, max_elements=_MAX_ELEMENTS).inputs
             inputs = read_param(content, max_layers=_MAX_LAYERS).inputs
             if weights_bytes is None:
-                raise RunFailed("user_model", "the model is half of one: its .bin is missing")
+                raise RunFailed("user_model", "the model is incomplete: its .bin is missing")
             return inputs
 
         unknown: tuple[TensorSpec, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from html import escape
 
@@ -32,6 +32,7 @@ from edgeyard.benchmark_api.schemas.answers import Results
 from edgeyard.benchmark_api.sdk.comparison import (
     WORKLOAD,
     differences,
+    has_interval_of_repetition,
     interval_of_row,
     shared_metric,
     workload_text,
@@ -60,11 +61,12 @@ def report_page(rows: Sequence[Row], title: str, details: Sequence[Results] = ()
         details: Those of them of which the page has all numbers, and what their loads showed.
     """
     heading = f"Benchmarks of {title}" if title else "Benchmarks"
+    count = "1 benchmark" if len(rows) == 1 else f"{len(rows)} benchmarks"
     page = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         "<meta name=viewport content='width=device-width'>",
         f"<title>{_text(heading)}</title><style>{_STYLE}{FIGURE_STYLE}</style><h1>{_text(heading)}</h1>",
-        f"<p class=note>{len(rows)} benchmarks · written {_text(local_time(datetime.now(UTC)))} "
+        f"<p class=note>{count} · written {_text(local_time(datetime.now(UTC)))} "
         f"by Edgeyard {_text(__version__)}</p>",
         *_common(rows),
         *_chart(rows),
@@ -99,10 +101,6 @@ def _chart(rows: Sequence[Row]) -> list[str]:
     return [*measured, *map(svg_figure, front_figures(rows))]
 
 
-def _repeated(row: Row) -> tuple[object, object]:
-    return row.get("primary_repeat_low"), row.get("primary_repeat_high")
-
-
 def _board(row: Row) -> object:
     return row.get("target_uid") or row.get("target")
 
@@ -114,9 +112,15 @@ def _table(rows: Sequence[Row]) -> list[str]:
     metric = shared_metric(rows)
     named = metric.label if metric is not None else "Result"
     number_of = marked("primary_value") if metric is not None else primary_text
-    repeated = any(None not in _repeated(row) for row in rows)
-    interval_head = "95 %, repeated" if repeated else "95 %"
-    numbers = [named, interval_head, "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
+    repeated = any(map(has_interval_of_repetition, rows))
+    optional: dict[str, Callable[[Row], str]] = {
+        "p90, ms": p90_of_latency,
+        "Ratio (95 %)": ratio_text,
+        "Accuracy": accuracy,
+        "Memory": lambda row: size(row.get("ram_peak_bytes")),
+    }
+    known = {name: of for name, of in optional.items() if any(map(of, rows))}
+    numbers = [named, "95 %, repeated" if repeated else "95 %", *known]
     swept = any(row.get("on_front") is not None for row in rows)
     lines = [
         "<h2>Results</h2><div class=wide><table><tr><th class=n>Group<th>Verdict"
@@ -132,11 +136,10 @@ def _table(rows: Sequence[Row]) -> list[str]:
         cells = [f"<td class=n>{_text(row.get('group'))}"]
         cells.append(f"<td class='{escape(verdict)}'>{_text(verdict)}")
         cells += [f"<td>{_text(each)}" for each in texts]
-        figures = (number_of(row), interval, p90_of_latency(row))
-        cells += [f"<td class=n>{_text(each)}" for each in figures]
-        cells.append(f"<td class='n {not_shown_to_differ(row)}'>{_text(ratio_text(row))}")
-        more = (accuracy(row), size(row.get("ram_peak_bytes")))
-        cells += [f"<td class=n>{_text(each)}" for each in more]
+        cells += [f"<td class=n>{_text(each)}" for each in (number_of(row), interval)]
+        for of in known.values():
+            shade = f" {not_shown_to_differ(row)}" if of is ratio_text else ""
+            cells.append(f"<td class='n{shade}'>{_text(of(row))}")
         if swept:
             cells.append(f"<td>{front_text(row)}")
         cells.append(f"<td>{_text(row.get('benchmark_id'))}")
@@ -227,7 +230,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
     between = dict.fromkeys(
         f"{plain(row.get('model'))} on {plain(_board(row))}, repeated, {sentence}."
         for row in rows
-        if None not in _repeated(row)
+        if has_interval_of_repetition(row)
         and (sentence := text(record(row, "between_runs"), "sentence"))
     )
     lines += [f"<li>The interval of {_text(each)}" for each in between]

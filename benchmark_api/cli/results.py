@@ -221,6 +221,7 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
         *work,
         *(_WHEN if _look_alike(rows, differing) else ()),
         primary_column(rows, always=False),
+        _interval_column(rows),
         *_MEASURED,
     ]
     several = len({row.get("group") for row in rows}) > 1
@@ -329,16 +330,21 @@ def _beside_primary(title: str, name: str) -> Column:
     )
 
 
-_MEASURED = (
-    Column(
-        title="95 %",
+def _interval_column(rows: Sequence[Row]) -> Column:
+    from edgeyard.benchmark_api.sdk.comparison import has_interval_of_repetition
+
+    return Column(
+        title="95 %, REPEATED" if any(map(has_interval_of_repetition, rows)) else "95 %",
         of=_interval_of,
         right=True,
         whole=True,
         from_width=120,
         always=False,
         yields=2,
-    ),
+    )
+
+
+_MEASURED = (
     Column(title="P90 ms", of=p90_of_latency, right=True, whole=True, from_width=100, always=False),
     Column(
         title="RATIO (95 %)",

@@ -64,7 +64,7 @@ def plot_figure(figure: Drawable, path: Path) -> None:
             for side in ("top", "right"):
                 axes.spines[side].set_visible(False)
         if isinstance(figure, FrontFigure):
-            _title(every[0], figure.title)
+            _title(every[0], figure.title, _NUMBERS_PT)
             _front(every, figure)
         elif isinstance(figure, IntervalFigure):
             _title(every[0], figure.title)

@@ -48,7 +48,7 @@ from edgeyard.benchmark_api.sdk.comparison import (
     workload_text,
 )
 from edgeyard.benchmark_api.sdk.fields import Record, moment, record, records, text
-from edgeyard.benchmark_api.sdk.fronts import front_text
+from edgeyard.benchmark_api.sdk.fronts import front_text, missing_fronts
 from edgeyard.devices.metrics import HIGHER, standard_metrics
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType
@@ -295,6 +295,7 @@ def _shown(found: shapes.ResultComparison, query: ComparisonQuery) -> dict[str, 
         "common": [] if query.only or not several else _common(rows),
         "figure": Markup(svg_figure(figure)) if figure.points else "",  # escaped there
         "fronts": [Markup(svg_figure(each)) for each in front_figures(rows)],  # escaped there
+        "without_front": missing_fronts(rows),
         "points": len(figure.points),
         "ratios": sum(row["ratio"] is not None for row in rows) - 1,
     }

@@ -13,7 +13,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    Field,
     StringConstraints,
     WithJsonSchema,
 )
@@ -24,7 +23,7 @@ from edgeyard.benchmark_api.schemas.body import pointer
 from edgeyard.devices.benchmark_types import ACCEPTED_TYPES, BENCHMARK_TYPE_PATTERN
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.devices.operators import NODE_ATTRIBUTE_PATTERN
-from edgeyard.devices.runner.spec import MAX_CALLERS, MAX_LEVELS, callers_problem
+from edgeyard.devices.runner.spec import MAX_CALLERS, MAX_LEVELS, MIN_BOUND_S, callers_problem
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError
@@ -299,16 +298,29 @@ Duration = Annotated[
 ]
 
 
-def _with_unit(value: object) -> object:
+def _latency_bound(value: object) -> float:
     if isinstance(value, str) and value.strip().isdecimal():
         raise ValueError("has no unit")
-    return value
+    seconds = _duration(value)
+    if seconds < MIN_BOUND_S:
+        raise ValueError("is below 1 µs")
+    return seconds
 
 
 LatencyBound = Annotated[
-    Duration,
-    Field(ge=1e-6, le=1e6),
-    _checked(_with_unit, "text with a unit such as 20 ms; a JSON number is of seconds"),
+    float,
+    _checked(
+        _latency_bound,
+        "text with a unit such as 20 ms, from 1 µs to 30 days; a JSON number is of seconds",
+    ),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": MIN_BOUND_S, "maximum": MAX_DURATION_S},
+                {"type": "string", "examples": ["20 ms"]},
+            ]
+        }
+    ),
 ]
 """A bound of milliseconds as a rule: ``"100"`` is not taken as 100 seconds."""
 

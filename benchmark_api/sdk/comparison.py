@@ -472,9 +472,17 @@ def metric_of_row(row: Record) -> Metric | None:
 
 def interval_of_row(row: Record) -> tuple[float | None, float | None]:
     """Return the 95 % interval of a row's primary metric, of a repeated run where it is known."""
-    repeated = number(row, "primary_repeat_low"), number(row, "primary_repeat_high")
     own = number(row, "primary_low"), number(row, "primary_high")
-    return own if None in repeated else repeated
+    return (
+        (number(row, "primary_repeat_low"), number(row, "primary_repeat_high"))
+        if has_interval_of_repetition(row)
+        else own
+    )
+
+
+def has_interval_of_repetition(row: Record) -> bool:
+    """Return whether it is known between which values a repeated run would be."""
+    return None not in (number(row, "primary_repeat_low"), number(row, "primary_repeat_high"))
 
 
 def shared_metric(rows: Sequence[Record]) -> Metric | None:

@@ -47,6 +47,9 @@ DEFAULT_LOAD_S = 10.0
 
 DEFAULT_PERCENTILES: Mapping[str, float] = {SINGLE_STREAM: 90.0, SERVER: 99.0}
 MIN_PERCENTILE, MAX_PERCENTILE = 50.0, 99.9
+MIN_BOUND_S, MAX_BOUND_S = 1e-6, 30 * 86400.0
+"""Of a latency at a percentile."""
+
 MAX_SEED = 2**32 - 1
 
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 300.0
@@ -491,7 +494,7 @@ def _load(value: Optional[Mapping[str, object]]) -> Optional[LoadRules]:
     kind = read.text("kind", "")
     if kind not in LOADS:
         raise _wrong("load/kind", f"{kind!r} is not one of {', '.join(LOADS)}")
-    bound_s = read.number_or_none("bound_s", 1e-6, 1e6)
+    bound_s = read.number_or_none("bound_s", MIN_BOUND_S, MAX_BOUND_S)
     if kind == SERVER and bound_s is None:
         raise _wrong("load/bound_s", "is missing")
     return LoadRules(

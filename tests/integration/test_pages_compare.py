@@ -431,6 +431,7 @@ def test_language_models_are_compared_by_named_metrics_for_the_same_request_alon
     assert "Tokens written per second</th>" in text
     assert "none: another request" in text
     assert "a prompt of 64 tokens and 32 generated" in text
+    assert "has no front: prompts and outputs of other lengths are other work." in text
     text = shown(browser, "/ui/compare?benchmark_id=lm&benchmark_id=lm-stated")
     assert "1.50× (" in text
     assert '<th scope="row">Parameters</th>' not in text, "the same request in other words"

@@ -387,6 +387,7 @@ def test_what_a_load_can_not_be_is_refused_with_its_field(
         (0, "is not above 0"),
         (-1, "is negative"),
         ("40 days", "is more than"),
+        ("0.5 us", "is below 1 µs"),
     ],
 )
 def test_a_time_that_is_none_is_refused_by_the_end_that_it_passes(
@@ -397,8 +398,8 @@ def test_a_time_that_is_none_is_refused_by_the_end_that_it_passes(
 
 
 def test_a_bound_out_of_range_and_a_percentile_that_is_no_number_are_named() -> None:
-    (problem,) = refused(load="server", load_bound="30 days")
-    assert problem.accepted == "at most 1000000"
+    (problem,) = refused(load="server", load_bound="31 days")
+    assert "from 1 µs to 30 days" in problem.accepted
     (problem,) = refused(load="server", load_bound="20 ms", load_percentile=math.nan)
     assert "not a number" in problem.reason
 
@@ -613,6 +614,14 @@ def test_the_page_tells_the_interval_of_a_run_from_that_of_a_repeated_one() -> N
         f"<li>The interval of net.onnx on {repeated['target_uid']}, repeated, {sentence}." in page
     )
     assert "repeated" not in report_page([row("a")], "")
+
+
+def test_the_page_has_the_columns_of_which_something_is_known() -> None:
+    unknown = row("a") | {"p90_ms": None, "ratio": None, "accuracy": None, "ram_peak_bytes": None}
+    page = report_page([unknown], "")
+    assert "1 benchmark ·" in page
+    assert not any(name in page for name in ("p90", "Ratio", "Accuracy", "Memory"))
+    assert "<th class=n>Memory" in report_page([unknown, row("b") | {"ram_peak_bytes": 1}], "")
 
 
 def test_other_results_have_no_section() -> None:

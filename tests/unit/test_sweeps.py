@@ -222,6 +222,16 @@ def tokens(name: str, prompt_length: int, output_length: int, **more: object) ->
             "net (pp16+tg8) has no front: 1 of 2 results are valid, and it takes two with "
             "different parameters",
         ),
+        (
+            [
+                tokens("a", 16, 8, threads=1),
+                tokens("b", 16, 8, threads=2) | {"verdict": "invalid"},
+                tokens("c", 256, 8, threads=1),
+                tokens("d", 256, 8, threads=2) | {"verdict": "invalid"},
+            ],
+            "net (pp256+tg8) has no front: 1 of 2 results are valid, and it takes two with "
+            "different parameters",
+        ),
         ([tokens("a", 16, 8, threads=1), tokens("b", 16, 8, threads=2)], ""),
         ([row("a"), row("b", verdict="invalid")], ""),
         ([tokens("a", 16, 8)], ""),
