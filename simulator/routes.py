@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -17,6 +16,7 @@ from edgeyard.benchmark_api.routes.documented import accepts, accepts_document
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import MAX_NODES, check_counts, parse_object
 from edgeyard.benchmark_api.schemas.requests import SimulationIn, TagsIn, parse
+from edgeyard.benchmark_api.views import same
 from edgeyard.errors import Forbidden, NotFound, TooLarge
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.model.quotas import quotas_of
@@ -256,8 +256,8 @@ def _run(uow: UnitOfWork, run_id: str) -> StoredSimulation | None:
 
 
 def _scenario(stored: StoredScenario) -> shapes.Scenario:
-    return msgspec.convert(asdict(stored), shapes.Scenario)
+    return same(shapes.Scenario, stored)
 
 
 def _simulation(stored: StoredSimulation) -> shapes.Simulation:
-    return msgspec.convert(asdict(stored), shapes.Simulation)
+    return same(shapes.Simulation, stored)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -207,4 +206,4 @@ def _answer(stored: StoredScenario) -> shapes.Scenario:
 
     from edgeyard.benchmark_api.schemas import answers as shapes
 
-    return msgspec.convert(asdict(stored), shapes.Scenario)
+    return msgspec.convert(stored, shapes.Scenario, from_attributes=True)
