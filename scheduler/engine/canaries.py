@@ -259,7 +259,7 @@ def _end(
         if is_measured:
             name = canary.description.series.removeprefix(CANARY_LINEAGE)
             board = replace(board, measured={**board.measured, name: canary.submit_time})
-            changed = _with_facts(board, _reported(uow, canary), now)
+            changed = _with_facts(board, _reported(uow, canary, board.facts), now)
             _log_change(uow, board, changed, now)
             board = changed
     # The next one after a preempted canary waits as well, so that the share holds.
@@ -291,13 +291,15 @@ def _facts(view: BoardView) -> dict[str, str]:
     return found
 
 
-def _reported(uow: UnitOfWork, canary: Benchmark) -> dict[str, str]:
-    """Return the facts that only the runner reports."""
+def _reported(uow: UnitOfWork, canary: Benchmark, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts that only the runner reports; the cluster may have stated the kernel."""
     found: dict[str, str] = {}
     for each in uow.files.reports(canary.benchmark_id):
         of_board = each.report.get("board")
         if isinstance(of_board, Mapping):
             found |= {name: str(of_board[name]) for name in _OF_REPORTS if of_board.get(name)}
+    if "os.kernel" in known:
+        found.pop("kernel", None)
     return found
 
 

@@ -43,6 +43,7 @@ class FakeCluster:
     def __init__(self, now: Callable[[], datetime], *boards: Board) -> None:
         self._now = now
         self.boards = list(boards)
+        self.host_name = "host"
         self.jobs: dict[str, JobState] = {}
         self.texts: dict[str, str] = {}
         self.secrets: dict[str, Mapping[str, str]] = {}
@@ -60,7 +61,7 @@ class FakeCluster:
 
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
-        return (Host("host-1", "host", True, tuple(self.boards)),)
+        return (Host("host-1", self.host_name, True, tuple(self.boards)),)
 
     def loads(self) -> Mapping[str, LoadReport]:
         return self.host_loads

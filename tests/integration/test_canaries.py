@@ -216,6 +216,45 @@ def test_each_runs_again_after_a_change_of_the_firmware_which_its_report_shows(
     assert changed == lab.canaries()[2].benchmark_id
 
 
+@pytest.mark.parametrize(
+    ("fact", "before", "after"),
+    [
+        ("host", "host", "another"),
+        ("engine.ort", "1.0", "1.1"),
+        ("os.kernel", "6.1", "6.2"),
+    ],
+)
+def test_each_runs_again_after_a_change_that_the_cluster_reports(
+    lab: CanaryLab, fact: str, before: str, after: str
+) -> None:
+    def reported(value: str) -> None:
+        (now,) = lab.cluster.boards
+        if fact == "host":
+            lab.cluster.host_name = value
+        elif fact == "engine.ort":
+            engines = tuple(replace(each, version=value) for each in now.engines)
+            lab.cluster.boards = [replace(now, engines=engines)]
+        else:
+            lab.cluster.boards = [replace(now, attributes={**now.attributes, fact: value})]
+
+    def report(value: str) -> dict[str, object]:
+        return {**GOOD, "board": {"kernel": value if fact == "os.kernel" else "6.1"}}
+
+    reported(before)
+    lab.run_canary(report=report(before))
+    lab.run_canary(report=report(before))
+    assert not lab.keep()
+    reported(after)
+    lab.run_canary(report=report(after))
+    lab.run_canary(report=report(after))
+    assert not lab.keep(), "each is due once"
+    with lab.store.read() as uow:
+        (event,) = [
+            each for each in uow.log.events(after=0, limit=1000) if each.kind == "board.changed"
+        ]
+    assert (event.data["before"], event.data["after"]) == ({fact: before}, {fact: after})
+
+
 def test_one_that_ended_while_no_server_ran_is_noted(lab: CanaryLab) -> None:
     assert lab.keep()
     with lab.store.write() as uow:
