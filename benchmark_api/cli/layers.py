@@ -39,7 +39,7 @@ def layer_tables(found: LayerProfile, verdict: str = "") -> list[RenderableType]
     raw, whole_ms = as_json(found), found.profiled_p50_ms
     for each in (*raw["layers"], *raw["operators"]):
         each["verdict"] = verdict
-        each["of_run"] = each["p50_ms"] / whole_ms if whole_ms > 0 else None
+        each["of_run"] = each["time_ms"] / whole_ms if whole_ms > 0 else None
     layers, operators = found.layers[:SHOWN], found.operators[:SHOWN]
     overhead = "" if found.overhead is None else f", {found.overhead:+.0%} against the timed runs"
     sentence = (
@@ -48,7 +48,7 @@ def layer_tables(found: LayerProfile, verdict: str = "") -> list[RenderableType]
     )
     if whole_ms > 0:
         sentence += f", {found.outside_ms / whole_ms:.0%} of it"
-    if any(each.p50_ms == 0 for each in layers):
+    if any(each.time_ms == 0 for each in layers):
         sentence += "; a time of 0 is less than the engine's clock can show"
     providers = ", ".join(f"{each.provider} {each.share:.0%}" for each in found.providers)
     return [
@@ -70,7 +70,7 @@ def _share(name: str) -> Callable[[Row], str]:
 
 
 _TIME = (
-    Column(title="p50 ms", of=marked("p50_ms"), right=True),
+    Column(title="ms", of=marked("time_ms"), right=True),
     Column(title="OF THE RUN", of=_share("of_run"), right=True, whole=True),
     Column(title="OF LAYERS", of=_share("share"), right=True, whole=True),
 )

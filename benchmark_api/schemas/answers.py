@@ -1046,34 +1046,35 @@ class InferenceSet(Struct, frozen=True, kw_only=True):
 
 
 class LayerTime(Struct, frozen=True, kw_only=True):
-    """Median time of a layer in a run, in milliseconds, and its share of all layers, 0-1.
+    """Time of a layer in a run, in milliseconds, and its share of all layers, 0-1.
 
-    ``provider`` is the execution provider that ran it.
+    The time is the median of the profiled runs; their mean where the engine (OpenVINO) states no
+    single run's. ``provider`` is the execution provider that ran it.
     """
 
     name: str
     operator: str
     provider: str
-    p50_ms: float
+    time_ms: float
     share: float
     calls_per_run: float
 
 
 class OperatorTime(Struct, frozen=True, kw_only=True):
-    """Time in a run of all layers of one operator: the sum of their medians."""
+    """Time in a run of all layers of one operator: the sum of their times."""
 
     operator: str
     layers: int
-    p50_ms: float
+    time_ms: float
     share: float
 
 
 class ProviderTime(Struct, frozen=True, kw_only=True):
-    """Time in a run of all layers that one execution provider runs: the sum of their medians."""
+    """Time in a run of all layers that one execution provider runs: the sum of their times."""
 
     provider: str
     layers: int
-    p50_ms: float
+    time_ms: float
     share: float
 
 

@@ -84,7 +84,7 @@ def layer_report(runs: Sequence[LayerRun], timed_p50_ms: float) -> Tuple[Layer, 
             "name": key[0],
             "operator": key[1],
             "provider": key[2],
-            "p50_ms": p50_us[key] / 1e3,
+            "time_ms": p50_us[key] / 1e3,
             "share": weight[key] / whole if whole > 0 else 0.0,
             "calls_per_run": calls[key] / count,
         }
@@ -158,7 +158,7 @@ def _by(layers: Sequence[Layer], name: str) -> List[Layer]:
         {
             name: value,
             "layers": len(group),
-            "p50_ms": sum(float(str(each["p50_ms"])) for each in group),
+            "time_ms": sum(float(str(each["time_ms"])) for each in group),
             "share": sum(float(str(each["share"])) for each in group),
         }
         for value, group in groups.items()

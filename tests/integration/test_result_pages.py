@@ -329,7 +329,7 @@ def test_the_time_in_no_layer_stands_next_to_the_shares_of_layers(api: Api) -> N
         **{"runs": 20, "count": 1, "profiled_p50_ms": 0.026, "overhead": 0.1, "outside_ms": 0.0234},
         "layers": [
             {
-                **{"name": "dense", "operator": "MatMul", "provider": "CPU", "p50_ms": 0.0026},
+                **{"name": "dense", "operator": "MatMul", "provider": "CPU", "time_ms": 0.0026},
                 **{"share": 1.0, "calls_per_run": 1.0},
             }
         ],

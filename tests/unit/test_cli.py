@@ -1218,7 +1218,7 @@ def test_csv_has_the_columns_and_values_of_the_data_frame(server: FakeServer) ->
 def test_times_of_layers_have_the_mark_of_the_runs_verdict(
     server: FakeServer, verdict: str, mark: str
 ) -> None:
-    time_ = {"p50_ms": 1.5, "share": 0.75}
+    time_ = {"time_ms": 1.5, "share": 0.75}
     layer = {"name": "conv1", "operator": "Conv", "provider": "CPUExecutionProvider", **time_}
     profile = {
         "runs": 20,
@@ -1245,8 +1245,8 @@ def test_layers_that_take_a_small_part_of_a_run_show_it(server: FakeServer) -> N
     """OpenVINO's clock has whole microseconds, and most of a small model's run is in no layer."""
     times = [("dense", 0.002, 0.75), ("relu", 0.0006, 0.25), ("copy", 0.0, 0.0)]
     layers = [
-        {"name": name, "operator": name, "provider": "", "p50_ms": p50_ms, "share": share}
-        for name, p50_ms, share in times
+        {"name": name, "operator": name, "provider": "", "time_ms": time_ms, "share": share}
+        for name, time_ms, share in times
     ]
     profile = {
         **{"runs": 20, "count": 3, "profiled_p50_ms": 0.026, "overhead": 0.1, "outside_ms": 0.0234},

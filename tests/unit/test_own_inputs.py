@@ -135,7 +135,7 @@ def test_the_time_of_a_layer_is_without_the_layers_inside() -> None:
         for at in (0.0, 1000.0)
     ]
     report, layers = layer_report(runs, timed_p50_ms=0.1)
-    assert {one["name"]: one["p50_ms"] for one in layers} == pytest.approx(
+    assert {one["name"]: one["time_ms"] for one in layers} == pytest.approx(
         {"inner": 0.06, "apart": 0.05, "loop": 0.04}
     )
     assert layers[0]["calls_per_run"] == 2
@@ -151,7 +151,7 @@ def test_an_interrupted_run_does_not_change_which_layer_takes_longest() -> None:
 
     runs = [run(1e6 * number, 9000 if number == 2 else 20) for number in range(5)]
     report, layers = layer_report(runs, timed_p50_ms=0.08)
-    assert [(one["name"], one["p50_ms"]) for one in layers] == [("first", 0.05), ("second", 0.02)]
+    assert [(one["name"], one["time_ms"]) for one in layers] == [("first", 0.05), ("second", 0.02)]
     assert report["operators"][0]["operator"] == "Conv"  # type: ignore[index]
     assert report["outside_ms"] == pytest.approx(0.01)
     assert report["profiled_p50_ms"] == pytest.approx(0.08)
@@ -164,7 +164,7 @@ def test_a_layer_that_only_some_runs_execute_has_its_share_of_them() -> None:
     ]
     runs = [LayerRun(0, 60, both), LayerRun(0, 60, both[:1])]
     _, layers = layer_report(runs, timed_p50_ms=0.06)
-    found = {one["name"]: (one["p50_ms"], one["share"], one["calls_per_run"]) for one in layers}
+    found = {one["name"]: (one["time_ms"], one["share"], one["calls_per_run"]) for one in layers}
     assert found == {
         "always": (0.03, pytest.approx(2 / 3), 1.0),
         "branch": (0.03, pytest.approx(1 / 3), 0.5),
