@@ -14,8 +14,10 @@ A benchmark for which a board is free starts there, unless another board or time
 `HOLD_ERRORS` standard errors of that difference (of both expected costs, and of when the board
 comes free) and more than the policy's share ``min_hold_gain`` of what starting now costs. Where
 little is known, the errors are wide, and no benchmark is held back. Nor is one that would then
-start after the policy's ``guard_s`` or might miss a deadline. So at the latest when ``guard_s`` is
-over a benchmark takes any free board.
+start after the policy's ``guard_s``, might miss a deadline, or, unless it is for a cheap hour,
+would by then have waited for longer than starting now costs: benchmarks that come first may take
+the better board again and again. So at the latest when ``guard_s`` is over a benchmark takes any
+free board.
 
 Plans are made in the order of the queue: a benchmark sees the boards as those before it leave them.
 Each cycle plans anew; nothing is stored and no board is reserved. At most `MAX_PLANNED` benchmarks
@@ -293,8 +295,11 @@ class CostPlanner:
         at_s = float(start_s[later])
         if gain_s <= self._needed_gain_s(float(now_s[now_place]), error_s):
             return start_now
-        if self._queue.waits_s[job] + at_s >= self._policy.guard_s:
+        wait_s = float(self._queue.waits_s[job]) + at_s
+        if wait_s >= self._policy.guard_s:
             return start_now
+        if reasons[later] is not PlanReason.CHEAP_HOUR and wait_s > now_s[now_place]:
+            return start_now  # others may take the board again and again
         deadline = self._pending[job].deadline
         if deadline is not None:
             left_s = (deadline - self._batch.now).total_seconds()

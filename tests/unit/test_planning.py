@@ -29,6 +29,7 @@ from tests.builders.decision import cycle, lab, places, plugins, runs_on
 
 FAST, SLOW, OTHER = "rpi4b-0001-0001", "rpi4b-0002-0001", "rpi4b-0003-0001"
 JOB = pending("job", model_sha256="m" * 64)
+WAITED = replace(JOB, submit_time=NOW - timedelta(seconds=400))
 running = partial(runs_on, of=JOB, time_limit_s=3600.0)
 
 
@@ -136,6 +137,7 @@ def test_who_waits_for_quiet_alone_is_not_reported_to_wait_for_a_faster_board() 
         ("the policy has no planner", {"planner": None}),
         ("it has waited for the guard time", {"guard_s": 0.0}),
         ("its guard time is over before the fast board is free", {"guard_s": 5.0, "ran_s": 60.0}),
+        ("it has waited for as long as it runs there", {"job": WAITED}),
     ],
 )  # fmt: skip
 def test_it_takes_the_free_board_where(why: str, changes: dict[str, object]) -> None:

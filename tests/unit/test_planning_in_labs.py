@@ -16,6 +16,7 @@ from edgeyard.simulator.scenario import (
     Arrivals,
     BoardGroup,
     JobKind,
+    JobRow,
     LabScenario,
     Scenario,
     scenario_from_json,
@@ -75,6 +76,37 @@ def test_boards_that_are_equally_fast_are_used_as_without_a_plan() -> None:
         simulated(boards, 20.0, planner) for planner in (Planner.EXPECTED_COST, None)
     )
     assert abs(turnaround_s(with_plan) / turnaround_s(without) - 1.0) < 0.02
+
+
+def test_nobody_waits_for_ever_for_a_board_that_others_take_again_and_again() -> None:
+    """While each run on the fast board is under way, the next one comes that names it."""
+    fast, every_s = "rpi4b-0001-0001", 30.0
+    first = [
+        JobRow(
+            job_id=f"first-{row}",
+            submit_s=max(0.0, row - 1.0) * every_s,
+            run_s=120.0,
+            family="rpi4b",
+            model="short",
+            user_priority=8,
+            target_uid=fast,
+        )
+        for row in range(100)
+    ]
+    long = JobRow(job_id="long", submit_s=1000.0, run_s=800.0, family="rpi4b", model="long")
+    mix = tuple(JobKind(model=each.model, run_s=each.run_s) for each in (first[0], long))
+    lab = LabScenario(
+        boards=tuple(BoardGroup(family="rpi4b", count=1, speed=each) for each in (4.0, 1.0)),
+        jobs=(*first, long),
+        arrivals=Arrivals(rate_per_hour=0.001, mix=mix),  # for the history
+        history_jobs=100,
+    )
+    scenario = Scenario(name="made", world="boards", duration_s=3000.0, lab=lab)
+    policy = replace(load_policy("default"), planner=Planner.EXPECTED_COST, explore_share=0.0)
+    run = simulate_lab(scenario, policy, registry(entry_points=False).resolve(policy), seed=1)
+    row = run.jobs.job.tolist().index("long")
+    wait_s = float(run.jobs.start_s[row] - run.jobs.submit_s[row])
+    assert 0.0 < wait_s < 800.0, "the slow board is free, and takes 800 s"
 
 
 @pytest.mark.slow
