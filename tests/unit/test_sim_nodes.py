@@ -156,13 +156,22 @@ def test_a_job_that_fits_nowhere_is_an_error(wrong: NodeJob, words: str) -> None
     ("policy", "words"),
     [
         ("conservative", r"backfill = 'conservative' has no effect on nodes"),
-        ("met", r"planner = 'met' has no effect on nodes.*accepted: planner = 'none', or a lab"),
+        ("met", r"planner = 'met' has no effect on nodes.*'none' or 'expected_cost', or a lab"),
         ("fastest", r"scorer 'fastest' has no answer for nodes.*accepted: best_fit, host_load"),
     ],
 )
 def test_what_cannot_act_on_nodes_is_refused_by_name(policy: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=f"--policy {policy}: {words}"):
         simulated(of(job("one", 0, 1)), policy)
+
+
+def test_nodes_do_not_use_the_planner_of_the_default_policy() -> None:
+    made = of(job("one", 0, 10, 3), job("two", 0, 5, 3), job("three", 1, 5, 1))
+    planned = simulated(made, "default")
+    without = simulated(made, "default", planner=None)
+    assert planned.meta.events_sha256 == without.meta.events_sha256
+    with pytest.raises(InvalidInput, match="--policy default: quiet_s has no effect on nodes"):
+        simulated(made, "default", quiet_s=60.0)
 
 
 def test_what_cannot_act_on_a_log_is_refused_by_name(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from edgeyard import __version__
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.framework.batch import Places, Queue
-from edgeyard.scheduler.framework.policy import Backfill, Policy
+from edgeyard.scheduler.framework.policy import MAPPINGS, Backfill, Policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.kernel.streams import stream
@@ -164,17 +164,24 @@ def compiled_rule(policy: Policy) -> int | None:
 def refuse_settings(policy: Policy, *, log: bool = False) -> None:
     """Check that all of a policy that could decide otherwise acts in this world.
 
+    Its planner ``expected_cost`` is not used: it weighs a busy board against a free one, and the
+    boards of this world are never busy as a whole.
+
     Raises:
         InvalidInput: Something can't.
     """
     where = f"--policy {policy.name}"
     world_of = "an SWF log (nodes.log)" if log else "nodes"
-    if policy.planner is not None:
+    if policy.planner in MAPPINGS:
         raise InvalidInput.at(
             where,
             f"planner = '{policy.planner.value}' has no effect on {world_of}: it chooses "
             "between boards that each run one benchmark at a time",
-            "planner = 'none', or a lab",
+            "planner = 'none' or 'expected_cost', or a lab",
+        )
+    if policy.quiet_s:
+        raise InvalidInput.at(
+            where, f"quiet_s has no effect on {world_of}", "quiet_s = 0, or a lab"
         )
     if policy.max_joint_jobs:
         raise InvalidInput.at(
