@@ -3,7 +3,8 @@
 Each row is a ratio of means over seeds, ours over the peer's; lower is better. Seeds are drawn with
 replacement, the same ones for both, for its 95 % interval (paired percentile bootstrap: Efron and
 Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3). The peer "least loaded" is the
-policy ``default`` with the scorer `least_loaded` alone, "random" with `random` alone.
+policy ``default`` with the scorer `least_loaded` alone and no planner, "random" with `random`
+alone; "priority_age" is ``default`` with that order and no planner.
 
 The row `idle by bookings 8` compares nothing: see `booked_lab`. The rows `random labs …` are of
 `benchmarks.random_labs`: geometric means over labs.
@@ -149,9 +150,10 @@ def policy_of(name: str) -> Policy:
     """Return a policy by the name that rows use."""
     if name in ("least_loaded", "random"):
         alone = (ScorerChoice(name=name, weight=1.0),)
-        return replace(load_policy("default"), name=name, scorers=alone, explore_share=0.0)
+        default = load_policy("default")
+        return replace(default, name=name, scorers=alone, explore_share=0.0, planner=None)
     if name == "priority_age":
-        return replace(load_policy("default"), name=name, queue_policy=name)
+        return replace(load_policy("default"), name=name, queue_policy=name, planner=None)
     return policy_named(name, registry(entry_points=False))
 
 

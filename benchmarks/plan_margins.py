@@ -1,9 +1,9 @@
 """How sure a plan has to be before it holds a benchmark back: margins in simulated labs.
 
 ``python -m benchmarks.plan_margins SEED...`` simulates the labs of ``bench-quality`` with 20 boards
-and the judged scenarios of `benchmarks.judged_labs` under the policy ``default``, without a plan
-and with ``planner = "expected_cost"`` at several values of `HOLD_ERRORS`, on the same arrivals, run
-times and faults. It prints ratios over the margin in use, and of that over no plan.
+and the judged scenarios of `benchmarks.judged_labs` under the policy ``default``, with ``planner =
+"none"`` and with its own, ``expected_cost``, at several values of `HOLD_ERRORS`, on the same
+arrivals, run times and faults. It prints ratios over the margin in use, and of that over no plan.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.bench_quality import Lab, ratio_interval, scenario
 from benchmarks.judged_labs import judged
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide import planning
-from edgeyard.scheduler.framework.policy import Planner, load_policy
+from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.simulator.comparison import measured
 from edgeyard.simulator.lab.world import simulate_lab
 from edgeyard.simulator.scenario import Scenario
@@ -60,9 +60,10 @@ def groups() -> Mapping[str, Mapping[str, Scenario]]:
 def planned_run(lab: Scenario, margin: float | None, seed: int) -> PlannedRun:
     """Simulate one lab; the margin stays in use in this process."""
     policy = load_policy("default")
-    if margin is not None:
+    if margin is None:
+        policy = replace(policy, planner=None)
+    else:
         planning.HOLD_ERRORS = margin
-        policy = replace(policy, planner=Planner.EXPECTED_COST)
     plugins = registry(entry_points=False).resolve(policy)
     found = measured(simulate_lab(lab, policy, plugins, seed=seed))
     return PlannedRun(

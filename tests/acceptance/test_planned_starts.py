@@ -20,7 +20,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 RUNS, WAITS = "emumid-0001-0001", "emumid-0001-0002"
 CHANGES = {
     'name = "default"': 'name = "quiet"',
-    'planner = "none"': 'planner = "expected_cost"',
     "quiet_s = 0.0": "quiet_s = 10000.0",
 }
 

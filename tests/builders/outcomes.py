@@ -107,14 +107,14 @@ def add_past(
         begin: Time of the first cycle.
         first: Number of the first run.
         seed: Of all draws.
-        by: Decides; None: the policy of the tests, in the order of age.
+        by: Decides; None: the policy of the tests, in the order of age and without a planner.
         knowledge: What the cycles know beyond the past and the hosts.
         family: Of the boards, and what benchmarks ask for.
         models: Hashes, of which each benchmark has one.
         idle: Further boards that cycles see, and that run nothing.
     """
     rng, others = np.random.default_rng(seed), np.random.default_rng(seed + 1)
-    chosen = by or replace(policy(), queue_policy="priority_age")
+    chosen = by or replace(policy(), queue_policy="priority_age", planner=None)
     plugins, recorder, past = registry(entry_points=False).resolve(chosen), Recorder(), PastRuns()
     uids = [f"{family}-{number + 1:04}-0001" for number in range(boards)]
     slowness = np.exp(np.random.default_rng(7).normal(0.0, 0.2, boards))

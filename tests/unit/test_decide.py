@@ -579,7 +579,7 @@ def test_an_explanation_reports_every_board() -> None:
     explanation = cycle(snapshot, [pending("a", submit_time=older(60)), pending("b")]).explanation(
         "b"
     )
-    assert explanation.policy == "default/3"
+    assert explanation.policy == "default/4"
     assert (explanation.rank, explanation.rank_reason) == (
         1,
         "priority 80, waiting for 0 s, its run time is not known",

@@ -73,7 +73,7 @@ def test_a_benchmark_waits_for_a_busy_board_where_it_ends_sooner(mapping: Planne
 def test_without_a_mapping_it_takes_the_free_board() -> None:
     known = history(fast=60.0, slow=300.0)
     holders = [runs_on(FAST, 50.0, of=JOB)]
-    result = cycle(lab(SLOW, busy=(FAST,)), [JOB], holders=holders, knowledge=known)
+    result = cycle(lab(SLOW, busy=(FAST,)), [JOB], holders=holders, knowledge=known, planner=None)
     assert places(result) == {"job": SLOW}
 
 
@@ -291,13 +291,17 @@ def test_a_long_queue_is_mapped_in_part_and_every_class_is_served() -> None:
 
 def test_a_policy_names_its_mapping() -> None:
     text = read_policy("default")
-    assert parse_policy(text).planner is None
-    named = text.replace('planner = "none"', 'planner = "sufferage"')
-    assert parse_policy(named).planner is Planner.SUFFERAGE
+    assert parse_policy(text).planner is Planner.EXPECTED_COST
+
+    def named(planner: str) -> str:
+        return text.replace('planner = "expected_cost"', f'planner = "{planner}"')
+
+    assert parse_policy(named("none")).planner is None
+    assert parse_policy(named("sufferage")).planner is Planner.SUFFERAGE
     with pytest.raises(ConfigError, match="planner: is not one of none, met, mct, min_min"):
-        parse_policy(text.replace('planner = "none"', 'planner = "olb"'))
+        parse_policy(named("olb"))
     with pytest.raises(ConfigError, match="max_joint_jobs: must be 0 with planner"):
-        parse_policy(named.replace("max_joint_jobs = 0", "max_joint_jobs = 5"))
+        parse_policy(named("sufferage").replace("max_joint_jobs = 0", "max_joint_jobs = 5"))
 
 
 lab_times = st.lists(

@@ -51,7 +51,7 @@ def one(knowledge: Knowledge, ran_s: float = 90.0, **more: object) -> CycleResul
     """One benchmark; the slow board is free, the fast one busy since ``ran_s``."""
     job = more.pop("job", JOB)
     assert isinstance(job, PendingBenchmark)
-    changes = {"planner": Planner.EXPECTED_COST, **more}
+    changes = {"planner": Planner.EXPECTED_COST, "min_hold_gain": 0.05, **more}
     return cycle(
         lab(SLOW, busy=(FAST,)),
         [job],
@@ -119,6 +119,7 @@ def test_who_waits_for_quiet_alone_is_not_reported_to_wait_for_a_faster_board() 
             holders=[running(FAST, 0.9 * fast_s)],
             knowledge=history(fast=fast_s, slow=100.0),
             planner=Planner.EXPECTED_COST,
+            min_hold_gain=0.05,
             quiet_s=30.0,
         )
         planned = result.decided.planned_starts()["job"]
@@ -306,12 +307,7 @@ def test_plans_keep_what_they_promise(
 
 def test_a_policy_states_the_cost_of_noise_only_with_the_planner_that_knows_it() -> None:
     text = read_policy("default")
-    named = text.replace('planner = "none"', 'planner = "expected_cost"')
-    quiet = named.replace("quiet_s = 0.0", "quiet_s = 60.0")
+    quiet = text.replace("quiet_s = 0.0", "quiet_s = 60.0")
     assert parse_policy(quiet).quiet_s == 60.0
     with pytest.raises(ConfigError, match="quiet_s: must be 0 unless planner = 'expected_cost'"):
-        parse_policy(
-            text.replace('planner = "expected_cost"', 'planner = "none"').replace(
-                "quiet_s = 0.0", "quiet_s = 60.0"
-            )
-        )
+        parse_policy(quiet.replace('planner = "expected_cost"', 'planner = "none"'))

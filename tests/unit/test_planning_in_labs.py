@@ -42,7 +42,7 @@ def simulated(
         history_jobs=100,
         tariff=tariff,
     )
-    policy = replace(load_policy("default"), planner=planner, quiet_s=quiet_s)
+    policy = replace(load_policy("default"), planner=planner, quiet_s=quiet_s, min_hold_gain=0.05)
     if credit_s:
         cheapest = ScorerChoice(name="cheapest", weight=credit_s)
         policy = replace(policy, scorers=(*policy.scorers, cheapest))
