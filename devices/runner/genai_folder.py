@@ -30,7 +30,7 @@ MAX_CONFIG_BYTES = 2**20
 MAX_TOKENIZER_BYTES = 2**24
 """Larger ones are read on the board alone."""
 
-_MAX_TOKENS = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 
 INPUTS = TensorSpec("input_ids", (None, None), "int64")
 """What a language model takes where it is run as other models are: prompts of one length."""
@@ -190,7 +190,7 @@ def _read_config(content: bytes, others: Mapping[str, memoryview]) -> GenaiFolde
         raise _wrong(f"has no file {filename[:100]!r}, which its {CONFIG} names")
     end = model.get("eos_token_id", [])
     ends: List[Any] = end if isinstance(end, list) else [end]
-    if not all(type(each) is int and 0 <= each <= _MAX_TOKENS for each in ends):
+    if not all(type(each) is int and 0 <= each <= _MAX_INT32 for each in ends):
         raise _bad("has a model.eos_token_id that is no token id")
     kind = model.get("type")
     if not isinstance(kind, str) or not kind:
@@ -253,7 +253,7 @@ def _only(table: Mapping[str, object], known: "frozenset[str]", where: str) -> N
     for name in sorted(set(table) - known):
         value = table[name]
         for each in value if isinstance(value, list) else [value]:
-            if isinstance(each, int) and abs(each) > _MAX_TOKENS:
+            if isinstance(each, int) and abs(each) > _MAX_INT32:
                 raise _bad(f"states {each} as {where}{name[:50]}, which does not fit 32 bits")
             if each is not None and not isinstance(each, (bool, int, float)):
                 raise _bad(f"has {where}{name[:50]}, which is not accepted")
@@ -268,7 +268,7 @@ def _table(of: Mapping[str, object], key: str) -> Mapping[str, object]:
 
 def _count(model: Mapping[str, object], key: str) -> int:
     value = model.get(key)
-    if type(value) is not int or not 1 <= value <= _MAX_TOKENS:
+    if type(value) is not int or not 1 <= value <= _MAX_INT32:
         raise _bad(f"does not state model.{key} as a whole number from 1 on")
     return value
 
