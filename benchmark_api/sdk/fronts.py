@@ -107,10 +107,10 @@ def missing_fronts(rows: Sequence[Record]) -> list[str]:
         if number(row, "primary_value") is not None:
             groups.setdefault(_key(row, requests=False), []).append(row)
     found = []
-    for group in groups.values():
+    for group in filter(_varies, groups.values()):
         requests = _alike(group)
         swept = len(requests) > 1 and any(map(_is_swept, requests))
-        if not swept and _varies(group) and not fronts_of(group):
+        if not swept and not fronts_of(group):
             found.append(f"{model_name(group[0])} has no front: {_why_missing(group)}")
             continue
         for alike in requests:
