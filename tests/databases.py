@@ -141,14 +141,19 @@ def database_in(folder: Path) -> str:
 
 
 def stored_text(url: str) -> str:
-    """All rows of all tables, each with the names of its columns."""
+    """All rows of all tables, each with the names of its columns, in an order of their own.
+
+    Where PostgreSQL puts rows depends on what it has cleaned up, so it is not the order of a copy.
+    """
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     try:
         with engine.connect() as connection:
             return "\n".join(
-                f"{table.name}: {dict(row)}"
+                f"{table.name}: {row}"
                 for table in metadata.sorted_tables
-                for row in connection.execute(select(table)).mappings()
+                for row in sorted(
+                    str(dict(row)) for row in connection.execute(select(table)).mappings()
+                )
             )
     finally:
         engine.dispose()
