@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
+from markupsafe import Markup
 
 from edgeyard.benchmark_api.auth import BrowserUser
 from edgeyard.benchmark_api.pages.filters import stated
-from edgeyard.benchmark_api.pages.page import duration, number, page
+from edgeyard.benchmark_api.pages.page import MAX_TEXT, duration, number, page, words
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.simulator import routes
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 PAGE = 50
 _TEXTS = ("scenario", "policy", "kind")
@@ -28,6 +31,9 @@ FIGURES = {
     "deadline_misses": "Deadlines missed",
 }
 """Metrics that the list shows where a simulation has them, with their headings."""
+
+_SHORT = 40
+"""Characters of a metric that is no number, in the list."""
 
 
 @router.get("/ui/simulations")
@@ -50,7 +56,9 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         wrong["cursor"] = str(error)
     items = found.items if found else []
     columns = [
-        name for name in FIGURES if any(each.metrics.get(name) is not None for each in items)
+        (name, heading, _format_of(name))
+        for name, heading in FIGURES.items()
+        if any(each.metrics.get(name) is not None for each in items)
     ]
     return page(
         request,
@@ -58,11 +66,21 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         caller,
         status=422 if wrong else 200,
         found=found,
-        headings=[FIGURES[name] for name in columns],
+        headings=[heading for _, heading, _ in columns],
         rows=[
             (
-                each,
-                [(FIGURES[name], figure_text(name, each.metrics.get(name))) for name in columns],
+                each.run_id,
+                each.state,
+                each.scenario,
+                each.scenario_name,
+                each.policy,
+                each.seed,
+                [
+                    (heading, _figure_text(each.metrics.get(name), in_words, _SHORT))
+                    for name, heading, in_words in columns
+                ],
+                each.created_at,
+                each.by_user_id,
             )
             for each in items
         ],
@@ -77,19 +95,29 @@ def one(request: Request, run_id: str, caller: BrowserUser, context: Ctx) -> Res
     """The report of a simulation: all of its metrics."""
     found = routes.simulation(run_id, caller, context).content
     metrics = [
-        (name, figure_text(name, value))
+        (name, _figure_text(value, _format_of(name)))
         for name, value in found.metrics.items()
         if value is not None
     ]
     return page(request, "simulation", caller, simulation=found, metrics=metrics)
 
 
-def figure_text(name: str, value: object) -> str:
-    """Return a metric in words: durations and shares by their names, all else as it is."""
+def _format_of(name: str) -> Callable[[float], str]:
+    """Return how the numbers of a metric are written: durations by the name's end."""
+    return duration if name.endswith(("_s", "_s_low", "_s_high")) else number
+
+
+def _figure_text(
+    value: object, in_words: Callable[[float], str], limit: int = MAX_TEXT
+) -> Markup | str:
+    """Return a metric as HTML.
+
+    Args:
+        in_words: Writes a number.
+        limit: Characters of what is no number.
+    """
+    if type(value) is float or type(value) is int:
+        return in_words(value)
     if value is None:
         return "–"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if name.endswith(("_s", "_s_low", "_s_high")):
-        return duration(float(value))
-    return number(float(value))
+    return words(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
@@ -14,13 +15,14 @@ from edgeyard.benchmark_api.pages.filters import stated, time_of
 from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.routes import acts
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.sdk.fields import moment
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.event_types import EVENT_TYPES
 from edgeyard.scheduler.model.times import time_text
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 PAGE = 50
 
@@ -38,8 +40,8 @@ _TYPES = dict(
 _SUBJECTS = ("model", "lineage", "policy", "scorer")
 """Names in the data of a record, besides ids, that identify the object of an act."""
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT", re.ASCII)
-"""The beginning of a time in a record."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.+Z-]{1,25}", re.ASCII)
+"""What looks like a time in a record."""
 
 
 @router.get("/ui/events")
@@ -87,7 +89,11 @@ def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
     None. What the row shows in other columns is left out: board, benchmark, user and reason.
     """
     names = dict.fromkeys((*act.before, *act.after))
-    shown = [(name, _value(act.before, name), _value(act.after, name)) for name in names]
+    shown = [
+        (name, _value(act.before, name), _value(act.after, name))
+        for name in names
+        if act.before.get(name) != act.after.get(name)
+    ]
     subjects: list[tuple[str, str | None, str | None]] = [
         (name, None, _value(act.data, name))
         for name in act.data
@@ -106,10 +112,15 @@ def _value(values: Mapping[str, object], name: str) -> str | None:
     if value in (None, ""):
         return None
     if isinstance(value, str):
-        at = moment(values, name) if _TIME.match(value) else None
-        return value if at is None else time_text(at)
+        return _time_in_words(value) if _TIME.fullmatch(value) else value
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ", ".join(value) or None
     return json.dumps(value, ensure_ascii=False)
+
+
+@lru_cache(maxsize=4096)  # as `when`
+def _time_in_words(text: str) -> str:
+    at = moment({"at": text}, "at")
+    return text if at is None else time_text(at)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.pages.measured import measured
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.routes import alerts, benchmarks, results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.comparison import metric_of_row
@@ -27,7 +28,7 @@ from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.decide.change_points import LOOK_BACK
 from edgeyard.scheduler.model.series import SeriesPoint
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 PAGE = 50
 

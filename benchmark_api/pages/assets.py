@@ -7,13 +7,14 @@ import hashlib
 import importlib.resources
 from functools import cache
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.figures.svg import FIGURE_STYLE
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.errors import NotFound
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _FOREVER = "public, max-age=31536000, immutable"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 from msgspec import UNSET
 from starlette.concurrency import run_in_threadpool
@@ -26,11 +26,12 @@ from edgeyard.benchmark_api.pages.timeline import by_reason, steps_of, waits_of
 from edgeyard.benchmark_api.routes import benchmarks, inspection, results, submitting
 from edgeyard.benchmark_api.routes.benchmarks import VERDICTS
 from edgeyard.benchmark_api.routes.context import Context, Ctx, whole_id
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict, EdgeyardError, InvalidInput, NotFound
 from edgeyard.scheduler.model.benchmark import TERMINAL, Status
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 PAGE = 50
 MAX_BOARDS = 300

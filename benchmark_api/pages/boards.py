@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser, Caller
@@ -19,12 +19,13 @@ from edgeyard.benchmark_api.pages.results import results_of
 from edgeyard.benchmark_api.pages.sign_in import own_page
 from edgeyard.benchmark_api.routes import acts, benchmarks, lab, reservations
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.twin.joined import BoardState
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 NEAR_LIMIT = 0.9
 """Share of its time limit from which on a run is marked."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import SESSION_COOKIE, Authenticator, BrowserUser, browser_token
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.errors import NotAuthenticated
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 MIN_INTERVAL_S = 2.0
 """Between two messages: a busy lab changes many times a second, and a reader can't follow."""

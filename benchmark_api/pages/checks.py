@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
@@ -17,11 +17,12 @@ from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.pages.results import drawn
 from edgeyard.benchmark_api.routes import checks
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.checks import BASELINE, CANDIDATE, CheckStatus
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 PAGE = 50
 

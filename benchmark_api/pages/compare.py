@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 from markupsafe import Markup
 
@@ -33,6 +33,7 @@ from edgeyard.benchmark_api.pages.page import (
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import results
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.schemas.requests import MAX_COMPARED, ComparisonIn, parse
@@ -54,7 +55,7 @@ from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.workload import part_text, request_text, settings_of
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 MAX_PLAIN = 20
 """Ids that an address names one by one; more are packed, since proxies take 8 kB."""

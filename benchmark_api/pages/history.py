@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.pages.page import capitalized, items_of_page, page, 
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.pages.subscriptions import channels
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.routes.series import list_series, points
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
@@ -38,7 +39,7 @@ from edgeyard.benchmark_api.sdk.fields import moment
 from edgeyard.devices.metrics import P50, Metric
 from edgeyard.errors import InvalidInput
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 MAX_CHOICE = 100
 """Series that one page lists to choose from."""

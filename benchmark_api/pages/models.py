@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserOperator, Caller
@@ -12,11 +12,12 @@ from edgeyard.benchmark_api.pages.forms import SignedInForm
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.routes import models
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.model.registered_models import ModelKind
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 PREDICTED = {
     ModelKind.RUN_TIME: "how long a run takes",

@@ -6,7 +6,7 @@ import statistics
 from collections import Counter
 from datetime import timedelta
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
@@ -16,12 +16,13 @@ from edgeyard.benchmark_api.pages.results import results_of
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import benchmarks, health, lab, models, scorers
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict, NotAuthenticated
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.registered_models import ModelState
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 MAX_ATTENTION = 20
 """Boards that need a person which are listed one by one."""

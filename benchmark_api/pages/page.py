@@ -306,9 +306,9 @@ class _Environment(jinja2.Environment):
     def html_text(value: object) -> str:
         """Return a value as HTML: as `markupsafe.escape`, but what needs no escaping is no new
         object."""
-        if type(value) is Markup:
-            return value
         if type(value) is str and not _has_special(value):
+            return value
+        if type(value) is Markup:
             return value
         if type(value) is int:
             return str(value)
@@ -327,11 +327,11 @@ def _environment() -> jinja2.Environment:
     )
     environment.globals["asset"] = assets.url
     environment.globals["has_simulator"] = _has_simulator()
-    environment.globals["state"] = state
-    environment.globals["name_of"] = name_of
     environment.globals["options_of"] = options_of
     environment.filters.update(
         words=words,
+        state=state,
+        name_of=name_of,
         type_words=type_words,
         unit_words=unit_words,
         measured=measured,
@@ -387,8 +387,8 @@ _NONE = "–"
 
 def words(text: object, limit: int = MAX_TEXT) -> Markup | str:
     """Return a text of somebody for HTML: as `plain`, in its own direction of writing."""
-    if isinstance(text, str) and len(text) <= limit and text.isascii() and text.isprintable():
-        return str(text)
+    if type(text) is str and len(text) <= limit and text.isascii() and text.isprintable():
+        return text
     shown = plain(text, limit)
     if shown.isascii() or shown == _NONE:  # no letters of another direction
         return shown
@@ -479,7 +479,7 @@ def number(value: float | None, unit: str = "") -> str:
     if value is None:
         return "–"
     text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return f"{text} {unit}".strip()
+    return f"{text} {unit}" if unit else text
 
 
 def percent(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserOperator, BrowserUser
@@ -10,10 +10,11 @@ from edgeyard.benchmark_api.pages.forms import SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.routes import policies, scorers
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.policies import PolicyRole
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 CYCLES = 1000
 """The newest recorded cycles that a shadow is judged by."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
@@ -16,9 +16,10 @@ from edgeyard.benchmark_api.pages.page import (
 from edgeyard.benchmark_api.pages.spreadsheets import csv_file
 from edgeyard.benchmark_api.routes import lab
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 PAGE = 100
 """Benchmarks that one page lists."""

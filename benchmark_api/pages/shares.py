@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from markupsafe import Markup
 
@@ -19,13 +19,14 @@ from edgeyard.benchmark_api.pages.results import drawn, result_figures, stated_f
 from edgeyard.benchmark_api.pages.sign_in import limits_of
 from edgeyard.benchmark_api.routes import benchmarks, campaigns, results, shares
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.shares import Share, ShareKind
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 _NOT_SHOWN = ("user_id", "submit_time", "extra")
 """Fields of a job that a shared page leaves out: what might name users."""

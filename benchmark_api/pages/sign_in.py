@@ -6,7 +6,7 @@ import re
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
@@ -16,10 +16,11 @@ from edgeyard.benchmark_api.pages.page import is_secure, page, see_other, set_co
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import browser_sessions
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.routes.platform.sessions import checked_password
 from edgeyard.errors import Forbidden, NotAuthenticated
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 _OWN_PAGE = re.compile(r"/ui(?:[/?][A-Za-z0-9._~%!$&'()*+,;=:@/?-]*)?")
 _LOOPBACK = re.compile(r"127\.\d+\.\d+\.\d+|::/64")

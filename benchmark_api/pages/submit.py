@@ -10,7 +10,7 @@ from functools import partial
 from typing import Annotated
 from urllib.parse import quote, urlencode
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Depends, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
@@ -21,12 +21,13 @@ from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.problems import problem_of
 from edgeyard.benchmark_api.routes import benchmarks, campaigns, files, lab, submitting
 from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, whole_id
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields, receive_texts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import EdgeyardError, InvalidInput, NotAuthenticated
 from edgeyard.scheduler.model.benchmark import FileRole
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 MAX_PARTS = 500
 """Fields of the form: one for each field of a job description, family and engine."""

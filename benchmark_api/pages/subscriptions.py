@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser, Caller
@@ -12,10 +12,11 @@ from edgeyard.benchmark_api.pages.forms import Form, SignedInForm, json_body
 from edgeyard.benchmark_api.pages.page import page, see_other
 from edgeyard.benchmark_api.routes import subscriptions
 from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.errors import EdgeyardError, Forbidden, InvalidInput, NotFound
 from edgeyard.scheduler.model.subscriptions import Channel, Topic, alert_types
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 SHOWN = 50
 """Messages on the page."""

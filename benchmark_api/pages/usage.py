@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import BrowserUser
@@ -13,13 +13,14 @@ from edgeyard.benchmark_api.pages.page import page
 from edgeyard.benchmark_api.pages.spreadsheets import csv_of_records
 from edgeyard.benchmark_api.routes import usage
 from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import PageRouter
 from edgeyard.benchmark_api.routes.groups import group_of
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.accounting import UsageBy, month_of
 
-router = APIRouter(include_in_schema=False)
+router = PageRouter()
 
 
 @router.get("/ui/usage")

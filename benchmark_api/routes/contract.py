@@ -8,6 +8,9 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 import msgspec
 from fastapi import APIRouter
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope
 
 from edgeyard.benchmark_api.routes.documented import PROBLEMS
 
@@ -42,6 +45,33 @@ class Answer(Response, Generic[T]):
         super().__init__(_ENCODER.encode(content), status, dict(headers or {}))
 
 
+class Route(APIRoute):
+    """An `APIRoute` that costs next to nothing where the path begins differently.
+
+    An app asks its routes one by one, some 250; nearly all begin differently, and to match their
+    patterns took a tenth of a short answer's time.
+    """
+
+    def __init__(self, path: str, *args: Any, **options: Any) -> None:
+        """Take the arguments of an `APIRoute`."""
+        super().__init__(path, *args, **options)
+        self._begin = path.partition("{")[0]
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether and how the route answers a request, as `APIRoute` does."""
+        if not scope["path"].startswith(self._begin):
+            return Match.NONE, {}
+        return super().matches(scope)
+
+
+class PageRouter(APIRouter):
+    """An `APIRouter` of pages, which the reference of the API leaves out."""
+
+    def __init__(self) -> None:
+        """Start without routes."""
+        super().__init__(include_in_schema=False, route_class=Route)
+
+
 class Router(APIRouter):
     """An `APIRouter` that documents what its routes are annotated to answer, and `PROBLEMS`.
 
@@ -55,7 +85,7 @@ class Router(APIRouter):
     def __init__(self, **options: Any) -> None:
         """Take the options of an `APIRouter`."""
         self.shapes: list[Any] = []
-        super().__init__(responses=PROBLEMS, **options)
+        super().__init__(responses=PROBLEMS, route_class=Route, **options)
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route; the first `Answer` of its annotation has the route's own status."""
