@@ -34,12 +34,9 @@ def type_choices(query: Mapping[str, str], context: Context) -> list[str]:
     One that the address names is among them, because results outlive boards.
     """
     own = [each.value for each in BenchmarkType]
-    known = {
-        kind
-        for view in context.services.engine.boards()
-        for engine in view.board.engines
-        for kind in engine.supported_types
-    }
+    known = set(context.offers.now().types)
+    for board in context.services.unknown_boards():
+        known |= {kind for engine in board.engines for kind in engine.supported_types}
     with suppress(ValueError):
         known.add(BenchmarkType(query.get("type", "")).value)
     return own + sorted(known - set(own), key=lambda each: (len(each), each))

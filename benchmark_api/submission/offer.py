@@ -51,7 +51,11 @@ class _Kind:
 
 
 class Offer:
-    """What these boards offer. Thread-safe; costs a submission the same however many they are."""
+    """What these boards offer. Thread-safe; costs a submission the same however many they are.
+
+    Attributes:
+        types: Types of benchmarks that at least one of their engines supports.
+    """
 
     def __init__(
         self, boards: Sequence[Board], joined: Callable[[], Mapping[str, JoinedBoard]] = dict
@@ -86,6 +90,13 @@ class Offer:
         self._of_family = {
             family: tuple(dict.fromkeys(kinds.values())) for family, kinds in self._kinds.items()
         }
+        self.types = frozenset(
+            each
+            for kinds in self._of_family.values()
+            for kind in kinds
+            for engine in kind.engines
+            for each in engine.supported_types
+        )
         self._some_meets = lru_cache(_REMEMBERED)(self._any_meets)
 
     @property
