@@ -162,8 +162,9 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
     engine_only = services.settings.role == "engine"
     app = _routes(lifespan, (health.router,) if engine_only else ROUTERS)
     if not engine_only:
+        # people wait for pages: theirs are looked at before the many routes of the API
         for router in (*pages.ROUTERS, *server_pages()):
-            app.router.routes.extend(router.routes)
+            app.router.routes[:0] = router.routes
         app.state.problem_page = problem_page
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator

@@ -22,8 +22,10 @@ from deploy.process import Server, edgeyard
 from edgeyard.benchmark_api.pages.boards import RECENT
 from edgeyard.benchmark_api.pages.compare import ComparisonQuery
 from edgeyard.benchmark_api.pages.overview import NEWEST
+from edgeyard.scheduler.figures.metrics import JOB_FIGURES
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.simulator.comparison import RUN_FIGURES
 from tests.builders.measured import Measured, many, store_measured
 
 BENCHMARKS, BOARDS, COMPARED = 100_000, 1_000, 500
@@ -143,7 +145,12 @@ def _use(server: Server) -> None:
         "nodes": {"nodes": [{"cpu_cores": 10}], "mix": {}},
     }
     server.call("POST", "/v1/scenarios", scenario)
-    metrics = {"jobs": 400, "completed": 398, "mean_wait_s": 75.0, "utilisation": 0.63}
+    # as many as `edgeyard sim run --db` stores
+    metrics: dict[str, object] = {"jobs": 400, "completed": 398, "failed": 2, "cancelled": 0}
+    for name in JOB_FIGURES:
+        metrics |= {f"{what}_{name}": 75.25 for what in ("mean", "p50", "p90", "p99", "max")}
+        metrics |= {f"mean_{name}_low": 60.5, f"mean_{name}_high": 90.125, f"at_least_{name}": 0}
+    metrics |= {name: 0.63 for name in RUN_FIGURES}
     for seed in range(SIMULATIONS):
         body = {"scenario": "paper", "policy": "sjf", "seed": seed, "metrics": metrics}
         server.call("PUT", f"/v1/simulations/run-{seed}", body)

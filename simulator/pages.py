@@ -43,13 +43,12 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     wrong: dict[str, str] = {}
     found: shapes.SimulationPage | None = None
     try:
-        found = routes.list_simulations(
-            caller,
+        found = routes.simulations_of(
             context,
             **{name: query.get(name) for name in _TEXTS},
             limit=PAGE,
             cursor=query.get("cursor"),
-        ).content
+        )
     except NotFound:
         wrong["scenario"] = "is the name or hash of no stored scenario"
     except InvalidInput as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from functools import lru_cache
 
 from fastapi import Request
@@ -89,30 +88,27 @@ def _changes(act: shapes.Act) -> list[tuple[str, str | None, str | None]]:
     None. What the row shows in other columns is left out: board, benchmark, user and reason.
     """
     names = dict.fromkeys((*act.before, *act.after))
-    shown = [
-        (name, _value(act.before, name), _value(act.after, name))
-        for name in names
-        if act.before.get(name) != act.after.get(name)
+    values = [
+        (name, None, value)
+        for name, value in act.data.items()
+        if (name in _SUBJECTS or name.endswith("_id")) and name not in names
     ]
-    subjects: list[tuple[str, str | None, str | None]] = [
-        (name, None, _value(act.data, name))
-        for name in act.data
-        if name not in names and (name in _SUBJECTS or name.endswith("_id"))
-    ]
-    elsewhere = {None, act.board, act.benchmark_id, act.user_id, act.reason}
+    values += [(name, act.before.get(name), act.after.get(name)) for name in names]
+    elsewhere = (None, act.board, act.benchmark_id, act.user_id, act.reason)
+    found = [(name, _text(old), _text(new)) for name, old, new in values if old != new]
     return [
-        (name.replace("_", " "), before, after)
-        for name, before, after in (*subjects, *shown)
-        if before != after and not (before is None and after in elsewhere)
+        (name.replace("_", " "), old, new)
+        for name, old, new in found
+        if old != new and not (old is None and new in elsewhere)
     ]
 
 
-def _value(values: Mapping[str, object], name: str) -> str | None:
-    value = values.get(name)
-    if value in (None, ""):
+def _text(value: object) -> str | None:
+    if value is None or value == "":
         return None
     if isinstance(value, str):
-        return _time_in_words(value) if _TIME.fullmatch(value) else value
+        is_time = value[10:11] == "T" and _TIME.fullmatch(value)
+        return _time_in_words(value) if is_time else value
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
