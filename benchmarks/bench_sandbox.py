@@ -14,27 +14,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import light
+from benchmarks.models import light, ncnn_squeezenet
 from benchmarks.tables import Row, median, median_interval
+from edgeyard.benchmark_api.sdk.model_folder import with_weights
 
-NETWORKS = ("squeezenet", "shufflenet")
+NETWORKS = (("squeezenet", "ort"), ("shufflenet", "ort"), ("squeezenet", "ncnn"))
+"""With their engines."""
+
 ALTERNATIONS = 24
 
 
 def run() -> list[Row]:
     """Two rows a network: its p50, and how long the whole run takes."""
-    return [row for name in NETWORKS for row in _rows(name)]
+    return [row for network, engine in NETWORKS for row in _rows(network, engine)]
 
 
-def _rows(network: str) -> list[Row]:
-    model = light(network).read_bytes()
+def _rows(network: str, engine: str) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="edgeyard-bench-") as folder:
+        made = light(network) if engine == "ort" else ncnn_squeezenet(Path(folder))
+        model = with_weights(made).read_bytes()
     alternations = int(os.environ.get("EDGEYARD_BENCH_REPEATS") or ALTERNATIONS)
     found: dict[str, list[tuple[float, float]]] = {"auto": [], "off": []}
     method = ""
     for turn in range(alternations + 1):
         # Who comes first changes, so that a drift of the machine hits both alike.
         for mode in ("auto", "off") if turn % 2 else ("off", "auto"):
-            report, seconds = _measured(model, mode)
+            report, seconds = _measured(model, engine, mode)
             if mode == "auto":
                 method = report["confinement"]["method"]
             if turn:
@@ -45,7 +50,7 @@ def _rows(network: str) -> list[Row]:
         ratio, low, high = median_interval([ours[index] / other[index] for ours, other in pairs])
         rows.append(
             Row(
-                f"{what} {network}, confined",
+                f"{what} {network}{'' if engine == 'ort' else f' {engine}'}, confined",
                 median([ours[index] for ours, _ in pairs]),
                 unit,
                 median([other[index] for _, other in pairs]),
@@ -57,19 +62,19 @@ def _rows(network: str) -> list[Row]:
     return rows
 
 
-def _measured(model: bytes, mode: str) -> tuple[Mapping[str, Any], float]:
+def _measured(model: bytes, engine: str, mode: str) -> tuple[Mapping[str, Any], float]:
     """The report of one runner process on one CPU, and how long it took."""
     with tempfile.TemporaryDirectory(prefix="edgeyard-bench-") as name:
         folder = Path(name) / "local"
         folder.mkdir()
-        (folder / "model.onnx").write_bytes(model)
+        (folder / "model").write_bytes(model)
         spec = {
             "version": 1,
             "benchmark_id": "sandbox",
             "job_id": "sandbox",
-            "engine": "ort",
+            "engine": engine,
             "benchmark_type": "TYPE1",
-            "model": {"filename": "model.onnx"},
+            "model": {"filename": "model"},
             "user_time_s": 600,
         }
         (folder / "spec.json").write_text(json.dumps(spec))
