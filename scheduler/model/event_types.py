@@ -47,11 +47,13 @@ EVENT_TYPES: Mapping[str, EventType] = {
     "benchmark.prioritised": _act("the priority of a benchmark was changed"),
     "benchmark.released": _act("a benchmark that was held back may run"),
     "benchmark.requeued": EventType("a benchmark is tried again", sent=True),
-    "benchmark.rescheduled": EventType("the expected start of a benchmark moved", sent=True),
+    "benchmark.rescheduled": EventType(
+        "a benchmark runs on another board than the one that it named", sent=True
+    ),
     "benchmark.status": EventType("a benchmark changed its status"),
     "benchmark.submitted": _act("a benchmark was submitted"),
     "benchmark.unavailable": EventType(
-        "no board that is there can run a benchmark for now", sent=True
+        "the board that a benchmark names is not available", sent=True
     ),
     "benchmark.unpinned": EventType("a benchmark may run on another board than it asked for"),
     "benchmark.waiting": EventType("what a benchmark waits for changed"),

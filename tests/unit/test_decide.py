@@ -21,6 +21,7 @@ from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapsho
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder, cycle_input_of, result_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
+from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.protocols import (
     Answer,
     Proposal,
@@ -579,7 +580,7 @@ def test_an_explanation_reports_every_board() -> None:
     explanation = cycle(snapshot, [pending("a", submit_time=older(60)), pending("b")]).explanation(
         "b"
     )
-    assert explanation.policy == "default/4"
+    assert explanation.policy == f"default/{load_policy('default').version}"
     assert (explanation.rank, explanation.rank_reason) == (
         1,
         "priority 80, waiting for 0 s, its run time is not known",

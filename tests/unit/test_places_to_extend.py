@@ -277,10 +277,10 @@ def test_a_job_field_is_accepted_stored_and_applied_to_boards(tree: Tree) -> Non
 @pytest.mark.parametrize("tree", ["a waiting reason"], indirect=True)
 def test_a_waiting_reason_is_decided_and_counted(tree: Tree) -> None:
     reasons = "scheduler/model/benchmark.py"
-    tree.insert(reasons, "WaitingReason", "UNKNOWN_BOARD", '    TOO_HOT = "too_hot"')
+    tree.insert(reasons, "WaitingReason", "UNKNOWN_BOARD", '    TOO_HOT = "too_hot_example"')
     row = """\
     BoardState(
-        name="cool",
+        name="cool_example",
         reason=WaitingReason.TOO_HOT,
         applies=lambda batch: np.array([uid < "rpi4b-0001-0003" for uid in batch.snapshot.uids]),
         phrase=lambda batch, board: "is too hot",
@@ -301,12 +301,12 @@ def test_a_waiting_reason_is_decided_and_counted(tree: Tree) -> None:
         from dataclasses import replace
 
         policy = load_policy("default")
-        policy = replace(policy, filters=("cool", *policy.filters))
+        policy = replace(policy, filters=("cool_example", *policy.filters))
         plugins = registry(entry_points=False).resolve(policy)
         boards = [board(f"rpi4b-0001-000{number}") for number in (1, 2, 3)]
         hot = CycleInput(snapshot=snapshot_of(boards[:2]), pending=[pending()], now=NOW)
         waiting = decide(hot, policy, plugins).waiting["b-1"]
-        assert waiting.reason.value == "too_hot"
+        assert waiting.reason.value == "too_hot_example"
         assert waiting.sentence.endswith("is too hot; others: 1 too hot"), waiting.sentence
 
         loose = pending(binding=Binding.LOOSE)
