@@ -163,8 +163,8 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
     app = _routes(lifespan, (health.router,) if engine_only else ROUTERS)
     if not engine_only:
         # people wait for pages: theirs are looked at before the many routes of the API
-        for router in (*pages.ROUTERS, *server_pages()):
-            app.router.routes[:0] = router.routes
+        routers = (*pages.ROUTERS, *server_pages())
+        app.router.routes[:0] = [route for router in routers for route in router.routes]
         app.state.problem_page = problem_page
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator

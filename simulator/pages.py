@@ -43,12 +43,13 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
     wrong: dict[str, str] = {}
     found: shapes.SimulationPage | None = None
     try:
-        found = routes.simulations_of(
+        found = routes.list_simulations(
+            caller,
             context,
             **{name: query.get(name) for name in _TEXTS},
             limit=PAGE,
             cursor=query.get("cursor"),
-        )
+        ).content
     except NotFound:
         wrong["scenario"] = "is the name or hash of no stored scenario"
     except InvalidInput as error:
@@ -68,18 +69,11 @@ def listed(request: Request, caller: BrowserUser, context: Ctx) -> Response:
         headings=[heading for _, heading, _ in columns],
         rows=[
             (
-                each.run_id,
-                each.state,
-                each.scenario,
-                each.scenario_name,
-                each.policy,
-                each.seed,
+                each,
                 [
                     (heading, _figure_text(each.metrics.get(name), in_words, _SHORT))
                     for name, heading, in_words in columns
                 ],
-                each.created_at,
-                each.by_user_id,
             )
             for each in items
         ],

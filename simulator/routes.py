@@ -167,30 +167,13 @@ def list_simulations(
     cursor: str | None = None,
 ) -> Answer[shapes.SimulationPage]:
     """Stored simulations, newest first; `scenario` is a hash, the beginning of it, or a name."""
-    return Answer(
-        simulations_of(
-            context, scenario=scenario, policy=policy, kind=kind, limit=limit, cursor=cursor
-        )
-    )
-
-
-def simulations_of(
-    context: Context,
-    *,
-    scenario: str | None,
-    policy: str | None,
-    kind: str | None,
-    limit: int,
-    cursor: str | None,
-) -> shapes.SimulationPage:
-    """Return what `list_simulations` answers, for its page, which needs no JSON of it."""
     with context.services.store.read() as uow:
         sha256 = None if scenario is None else uow.scenarios.get(scenario).sha256
         found, following = uow.simulations.runs(
             scenario=sha256, policy=policy, kind=kind, limit=limit, cursor=cursor
         )
     items = [_simulation(each) for each in found]
-    return shapes.SimulationPage(items=items, next_cursor=following)
+    return Answer(shapes.SimulationPage(items=items, next_cursor=following))
 
 
 @simulations.get("/{run_id}")

@@ -107,8 +107,7 @@ def _text(value: object) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, str):
-        is_time = value[10:11] == "T" and _TIME.fullmatch(value)
-        return _time_in_words(value) if is_time else value
+        return _time_in_words(value) if _TIME.fullmatch(value) else value
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
